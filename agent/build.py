@@ -1,0 +1,114 @@
+"""From a resolved config to the parts of a run: the composition root of both scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+
+import envs
+from agent.base import Objective, TaskReward
+from agent.ddpg import DDPG
+from agent.logger import Logger
+from agent.rundir import RunDirectory
+from agent.runner import Parts, Runner
+from agent.settings import pick_device
+from agent.skills import SkillSpace, make_skills
+from agent.surgery import ProjectConflict, SumGradients
+from replay_buffer import ReplayBuffer
+from utils import Streams, UserError, choose, stream_seed
+
+LEARNERS = {"ddpg": DDPG}
+
+
+def make_env(name: str, seed: int, config: dict[str, Any]) -> envs.Env:
+    try:
+        return envs.make(name, seed=seed, obs_type=config["obs_type"], action_repeat=config["action_repeat"])
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def make_surgery(config: dict[str, Any], streams: tuple[str, ...], generator) -> SumGradients | ProjectConflict:
+    name = choose("surgery.name", config["name"], ("sum", "pcgrad"))
+    if name == "sum":
+        return SumGradients()
+    if config["p"] is not None and len(streams) == 2 and config["first"] not in streams:
+        raise UserError(f"surgery.first={config['first']} is no reward stream; choose from {', '.join(streams)}")
+    return ProjectConflict(p=config["p"], first=config["first"], generator=generator)
+
+
+def make_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams) -> Objective:
+    """The method's own in pre-training, the task's reward in fine-tuning."""
+    if config["phase"] == "finetune":
+        return TaskReward()
+    return hydra.utils.instantiate(config["agent"]["objective"], obs_dim=env.obs_dim, skill_dim=skill_dim,
+                                   generator=rng.torch("objective"))
+
+
+def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams) -> DDPG:
+    settings = dict(config["learner"])
+    learner = LEARNERS[choose("learner", settings.pop("name"), tuple(LEARNERS))]
+    return learner(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim, streams=streams,
+                   surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")), rng=rng,
+                   num_seed_steps=config["num_seed_frames"] // config["action_repeat"], **settings)
+
+
+def make_parts(config: dict[str, Any], env_name: str, device: torch.device) -> Parts:
+    seed = config["seed"]
+    rng = Streams(seed, device)
+    torch.manual_seed(stream_seed(seed, "init"))  # network initialisation is the only user of torch's global stream
+    env = make_env(env_name, stream_seed(seed, "env"), config)
+    eval_env = make_env(env_name, stream_seed(seed, "eval"), config)
+    space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
+    skills = make_skills(config["skills"], space, rng.numpy("skills"))
+    objective = make_objective(config, env, space.dim, rng).to(device)
+    learner = make_learner(config, env, space.dim, objective.streams, rng)
+    memory = ReplayBuffer(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=space.dim,
+                          rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **config["replay"])
+    return Parts(env, eval_env, skills, learner, objective, memory, rng)
+
+
+def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device]:
+    """The config with the device and thread count that this run really uses."""
+    device = pick_device(config["device"])
+    if config["num_threads"]:
+        torch.set_num_threads(config["num_threads"])
+    return {**config, "device": str(device), "num_threads": torch.get_num_threads()}, device
+
+
+def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device, *, warm_start=None,
+        info: dict[str, Any] | None = None) -> Path:
+    """Train a run to its end, or say that it is finished. Nothing is written before everything is built."""
+    directory = RunDirectory(path, config)
+    directory.check()
+    if directory.finished:
+        print(f"{path} is finished; nothing to do", flush=True)
+        return path
+    parts = make_parts(config, env_name, device)
+    if warm_start is not None:
+        parts.learner.warm_start(warm_start)
+    directory.open()
+    logger = None
+    try:
+        logger = Logger(path, use_tb=config["use_tb"], use_wandb=config["use_wandb"], project=config["wandb_project"],
+                        name="/".join(path.parts[-5:]), config=config)
+        print_header(config, path, parts, env_name)
+        directory.finish(Runner(config, directory, parts, logger, info or {}).train())
+        print(f"finished: {path}", flush=True)
+    finally:
+        if logger:
+            logger.close()
+        directory.close()
+    return path
+
+
+def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str) -> None:
+    count = sum(p.numel() for m in (parts.learner, parts.objective) for p in m.parameters())
+    print(f"{config['phase']} {config['agent']['name']} on {env_name}, seed {config['seed']}, "
+          f"{config['num_train_frames']:,} frames\n"
+          f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
+          f"{parts.env.action_dim}, skills {parts.skills.space.dim} ({config['skills']['name']}); "
+          f"{count / 1e6:.2f} M parameters, replay {parts.memory.nbytes / 1e9:.3f} GB\n"
+          f"  {path}", flush=True)

@@ -1,0 +1,184 @@
+"""DDPG as in URLB (DrQ-v2 without images), for one reward stream or several."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from agent.base import Metrics, Objective, RewardStreams, Trainable, descend
+from agent.networks import Actor, Critic
+from agent.surgery import SumGradients, assign_grad, flat_grad, similarity
+from replay_buffer import Batch
+from utils import Streams, UserError, choose
+
+Surgery = Callable[[dict[str, Tensor]], Tensor]
+
+
+def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: torch.Generator | None) -> Tensor:
+    """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
+    noise = stddev * torch.randn(mean.shape, generator=generator, device=mean.device)
+    action = mean + (noise if clip is None else noise.clamp(-clip, clip))
+    return action + (action.clamp(-1 + 1e-6, 1 - 1e-6) - action).detach()
+
+
+class DDPG(Trainable):
+    """Actor, twin critic and target. With several streams the gradients meet in `surgery` (Algorithm 1).
+
+    critic_heads=shared: one Q regressed onto every stream's target with one bootstrap, as in the paper. Its fixed
+    point is a weighted mean of the targets, not their sum. per_stream: one Q and one bootstrap per stream.
+    """
+
+    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, streams: tuple[str, ...], surgery: Surgery,
+                 rng: Streams, hidden_dim: int, layers: int, action_input: str, critic_heads: str, surgery_scope: str,
+                 lr: float, batch_size: int, critic_target_tau: float, stddev: float, stddev_clip: float,
+                 update_every_steps: int, num_seed_steps: int, init_critic: bool, sync_target: bool,
+                 conflict_every_updates: int, conflict_samples: int):
+        super().__init__()
+        self.per_stream = choose("learner.critic_heads", critic_heads, ("shared", "per_stream")) == "per_stream"
+        choose("learner.surgery_scope", surgery_scope, ("critic", "actor", "all"))
+        if surgery_scope != "critic" and not self.per_stream:
+            raise UserError(f"learner.surgery_scope={surgery_scope} needs learner.critic_heads=per_stream: "
+                            "one shared Q gives the actor a single gradient")
+        x_dim = obs_dim + skill_dim
+        self.actor = Actor(x_dim, action_dim, hidden_dim=hidden_dim, layers=layers)
+        self.critic = Critic(x_dim, action_dim, hidden_dim=hidden_dim, layers=layers, action_input=action_input,
+                             columns=len(streams) if self.per_stream else 1)
+        self.target = copy.deepcopy(self.critic).requires_grad_(False)
+        self.actor_opt = self.adam("actor", self.actor.parameters(), lr)
+        self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
+
+        self.action_dim, self.streams = action_dim, streams
+        self.critic_surgery = surgery if surgery_scope in ("critic", "all") else SumGradients()
+        self.actor_surgery = surgery if surgery_scope in ("actor", "all") else SumGradients()
+        self.device, self.act_rng, self.learn_rng = rng.device, rng.numpy("act"), rng.torch("learn")
+        self.batch_size, self.tau, self.stddev, self.stddev_clip = batch_size, critic_target_tau, stddev, stddev_clip
+        self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
+        self.init_critic, self.sync_target = init_critic, sync_target
+        self.conflict_every_updates, self.conflict_samples = conflict_every_updates, conflict_samples
+        self.to(self.device)
+
+    # ---------------------------------------------------------------------------------------------- acting
+
+    @torch.no_grad()
+    def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool) -> np.ndarray:
+        """Uniform during warm-up, then the mean plus noise; the mean alone when not exploring."""
+        if explore and step < self.num_seed_steps:
+            return self.act_rng.uniform(-1, 1, self.action_dim).astype(np.float32)
+        x = torch.from_numpy(np.concatenate([obs, skill])).to(self.device)
+        action = self.actor(x).cpu().numpy()
+        if explore:
+            noise = self.stddev * self.act_rng.standard_normal(self.action_dim, np.float32)
+            action = (action + noise).clip(-1 + 1e-6, 1 - 1e-6)
+        return action
+
+    # -------------------------------------------------------------------------------------------- learning
+
+    def due(self, memory, step: int) -> bool:
+        return step >= self.num_seed_steps and step % self.update_every_steps == 0 and len(memory) > 0
+
+    def learn(self, memory, objective: Objective, step: int) -> Metrics:
+        """One update: encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""
+        metrics: Metrics = {}
+        for remaining in reversed(range(objective.batches_per_update)):
+            batch = memory.sample(self.batch_size)
+            metrics |= objective.update(batch, final=remaining == 0)
+        rewards, parts = objective.rewards(batch)
+        assert all(r.shape == (len(batch.obs), 1) for r in rewards.values()), {k: r.shape for k, r in rewards.items()}
+        diagnose = len(rewards) > 1 and self.conflict_every_updates > 0
+        diagnose = diagnose and step // self.update_every_steps % self.conflict_every_updates == 0
+        metrics |= parts | {f"reward/{name}": r.mean() for name, r in rewards.items()}
+        metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
+        metrics |= self.update_critic(batch, rewards, diagnose=diagnose)
+        metrics |= self.update_actor(batch)
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.target.parameters()), list(self.critic.parameters()), self.tau)
+        return metrics
+
+    def targets(self, batch: Batch, rewards: RewardStreams) -> dict[str, Tensor]:
+        """y_k = r_k + discount * min(Q1, Q2) of the target: one bootstrap for all streams, or one each."""
+        with torch.no_grad():
+            x = torch.cat([batch.next_obs, batch.skill], 1)
+            action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
+            bootstrap = batch.discount * torch.minimum(*self.target(x, action))  # (B, columns)
+            return {name: r + bootstrap[:, c] for (name, r), c in zip(rewards.items(), self._columns(), strict=True)}
+
+    def _columns(self) -> list[list[int]]:
+        """Which critic column serves each stream."""
+        return [[i if self.per_stream else 0] for i in range(len(self.streams))]
+
+    def critic_losses(self, batch: Batch, targets: dict[str, Tensor]) -> dict[str, Tensor]:
+        q1, q2 = self.critic(torch.cat([batch.obs, batch.skill], 1), batch.action)
+        return {name: F.mse_loss(q1[:, c], y) + F.mse_loss(q2[:, c], y)
+                for (name, y), c in zip(targets.items(), self._columns(), strict=True)}
+
+    def update_critic(self, batch: Batch, rewards: RewardStreams, *, diagnose: bool = False) -> Metrics:
+        targets = self.targets(batch, rewards)
+        metrics: Metrics = {"critic/target": torch.stack(list(targets.values())).mean()}
+        if diagnose:
+            metrics["surgery/sample_conflict"] = self.sample_conflict(batch, targets)
+        losses = self.critic_losses(batch, targets)
+        metrics |= {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
+        return metrics | self._step(losses, self.critic_opt, self.critic, self.critic_surgery, "surgery")
+
+    def update_actor(self, batch: Batch) -> Metrics:
+        x = torch.cat([batch.obs, batch.skill], 1)
+        action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
+        self.critic.requires_grad_(False)  # the actor's step needs dQ/da, no critic weight gradients
+        q = torch.minimum(*self.critic(x, action))  # (B, columns)
+        self.critic.requires_grad_(True)
+        names = self.streams if self.per_stream else ("q",)
+        losses = {name: -q[:, i].mean() for i, name in enumerate(names)}
+        metrics: Metrics = {"actor/loss": sum(loss.detach() for loss in losses.values())}
+        return metrics | self._step(losses, self.actor_opt, self.actor, self.actor_surgery, "actor_surgery")
+
+    def _step(self, losses: dict[str, Tensor], optimizer, module, surgery: Surgery, label: str) -> Metrics:
+        """One optimiser step: plainly for one loss, through the surgery for several."""
+        if len(losses) == 1:
+            descend(next(iter(losses.values())), optimizer)
+            return {}
+        parameters, last = list(module.parameters()), list(losses)[-1]
+        grads = {name: flat_grad(loss, parameters, retain_graph=name != last) for name, loss in losses.items()}
+        assign_grad(parameters, surgery(grads))
+        optimizer.step()
+        if len(grads) > 2:
+            return {}
+        return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}
+
+    def sample_conflict(self, batch: Batch, targets: dict[str, Tensor]) -> Tensor:
+        """The paper's conflict ratio: the share of samples whose two critic gradients have a negative product."""
+        parameters = {k: p.detach() for k, p in self.critic.named_parameters()}
+        n, columns = self.conflict_samples, self._columns()
+
+        def loss(parameters, x, action, y, column):
+            q1, q2 = torch.func.functional_call(self.critic, parameters, (x, action))
+            return ((q1[column] - y).square() + (q2[column] - y).square()).sum()
+
+        def product(x, action, y1, y2):
+            g1 = torch.func.grad(loss)(parameters, x, action, y1, columns[0])
+            g2 = torch.func.grad(loss)(parameters, x, action, y2, columns[1])
+            return sum((g1[k] * g2[k]).sum() for k in g1)
+
+        y1, y2 = list(targets.values())[:2]
+        x = torch.cat([batch.obs, batch.skill], 1)
+        # A chunk of per-sample gradients is held at once: 8 x 2 x 8 MB at the paper's size.
+        products = torch.func.vmap(product, chunk_size=8)(x[:n], batch.action[:n], y1[:n], y2[:n])
+        return (products < 0).float().mean()
+
+    # ------------------------------------------------------------------------------------------ warm start
+
+    def warm_start(self, state: Mapping[str, Tensor]) -> None:
+        """What survives pre-training: the actor and the critic's trunk. Q heads and optimisers start afresh."""
+        self.actor.load_state_dict(_under(state, "actor."))
+        if self.init_critic:
+            self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))
+        if self.sync_target:  # the public code leaves the target's trunk random
+            self.target.load_state_dict(self.critic.state_dict())
+
+
+def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

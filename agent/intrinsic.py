@@ -1,0 +1,255 @@
+"""Parts that methods share: running moments, particle entropy, RND, CPC and the contrastive (An)InfoNCE."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from agent.networks import mlp
+from utils import choose
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of everything seen so far, by the parallel update of two samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1))
+        self.register_buffer("var", torch.ones(1))
+        self.register_buffer("count", torch.full((1,), 1e-4))
+
+    def update(self, x: Tensor) -> None:
+        n, delta = x.numel(), x.mean() - self.mean
+        total = self.count + n
+        # The batch variance is the unbiased one, as in the public code.
+        square = self.var * self.count + x.var() * n + delta**2 * self.count * n / total
+        self.mean.add_(delta * n / total)
+        self.var.copy_(square / total)
+        self.count.copy_(total)
+
+
+# ------------------------------------------------------------------------------------------- particle entropy
+
+
+def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = None) -> Tensor:
+    """Euclidean distances to the k nearest rows of the pool, ascending: (B, k). A row finds itself at 0."""
+    d2 = x.square().sum(1, keepdim=True) + pool.square().sum(1) - 2 * x @ pool.T  # (B, N), never (B, N, c)
+    if used is not None:
+        d2 = d2.masked_fill(torch.arange(len(pool), device=pool.device) >= used, torch.inf)
+    index = d2.topk(k, largest=False).indices  # (B, k)
+    # Products lose digits where rows nearly coincide: the k chosen distances are taken again by difference.
+    exact = (x.unsqueeze(1) - pool[index]).square().sum(2).sqrt()  # (B, k)
+    if used is not None:  # rows of a pool that is not full yet count as distance 0
+        exact = exact.where(index < used, torch.zeros_like(exact))
+    return exact.sort(1).values
+
+
+class ParticleEntropy(nn.Module):
+    """Reward of a particle: how far its k nearest neighbours are. Larger = rarer.
+
+    form=release: log(1 + mean_j max(d_j / scale - clip, 0)) over the k smallest distances, the zero to itself among
+    them; form=paper: log sum_{l<=k} d_l over k true neighbours (section 3.2).
+    """
+
+    def __init__(self, *, k: int, clip: float, form: str, scale: str):
+        super().__init__()
+        self.k, self.clip = k, clip
+        self.form = choose("agent.objective.entropy_form", form, ("release", "paper"))
+        self.scale = choose("agent.objective.knn_scale", scale, ("var", "std", "mean", "none"))
+        self.moments = RunningMoments()
+
+    def forward(self, x: Tensor, pool: Tensor | None = None, used: Tensor | None = None) -> Tensor:
+        own = pool is None  # the batch is its own pool: each row meets itself
+        pool = x if own else pool
+        if self.form == "paper":
+            k = min(self.k, len(pool) - own)
+            d = nearest_distances(x, pool, k + own, used)[:, int(own):]
+            return torch.log((d / self._scale(d)).sum(1, keepdim=True) + 1e-8)  # coinciding particles: not -inf
+        d = nearest_distances(x, pool, min(self.k, len(pool)), used)
+        d = (d / self._scale(d) - self.clip).clamp(min=0)
+        return torch.log1p(d.mean(1, keepdim=True))  # (B, 1)
+
+    def _scale(self, d: Tensor) -> Tensor | float:
+        if self.scale == "none":
+            return 1.0
+        self.moments.update(d)
+        m = self.moments
+        return {"var": m.var, "std": m.var.sqrt(), "mean": m.mean}[self.scale]
+
+
+class RecentStates(nn.Module):
+    """The most recent transitions as they came, for entropy over them instead of over the batch."""
+
+    def __init__(self, size: int, obs_dim: int):
+        super().__init__()
+        self.register_buffer("pairs", torch.zeros(size, 2, obs_dim))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def add(self, obs: Tensor, next_obs: Tensor) -> None:
+        row = self.seen % len(self.pairs)
+        self.pairs.index_copy_(0, row.view(1), torch.stack([obs, next_obs]).unsqueeze(0))
+        self.seen += 1
+
+
+# --------------------------------------------------------------------------------------------------------- RND
+
+
+class RND(nn.Module):
+    """Error of a predictor of a frozen random network on clamp(batch-normalised input, +-5)."""
+
+    def __init__(self, in_dim: int, *, hidden_dim: int, out_dim: int):
+        super().__init__()
+        self.normalize = nn.BatchNorm1d(in_dim, affine=False, track_running_stats=False)  # batch statistics, always
+        self.predictor = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
+        self.target = mlp(in_dim, hidden_dim, hidden_dim, out_dim).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Squared error per row and output: (B, out_dim)."""
+        x = self.normalize(x).clamp(-5, 5)
+        return (self.predictor(x) - self.target(x)).square()
+
+
+# --------------------------------------------------------------------------------------------------------- CPC
+
+
+def cpc_loss(query: Tensor, key: Tensor, *, temperature: float, form: str) -> Tensor:
+    """Contrastive loss between skills (query, rows) and transitions (key, columns); mean over the batch.
+
+    form=paper: minus Eq. 3, whose log-mean runs over all transitions, the positive included. form=release: the row
+    sum minus the constant e^(1/T), which lets all cosines sink to -1 together: the encoder then learns nothing.
+    """
+    cosine = F.normalize(query, dim=1) @ F.normalize(key, dim=1).T / temperature  # (B, B)
+    if form == "paper":
+        return (cosine.logsumexp(1) - math.log(len(key)) - cosine.diagonal()).mean()
+    negatives = (cosine.exp().sum(1) - math.exp(1 / temperature)).clamp(min=1e-6)
+    return ((negatives + 1e-6).log() - cosine.diagonal()).mean()
+
+
+class TransitionEncoder(nn.Module):
+    """CIC's networks: a state encoder, a predictor on (s, s'), and a skill projection."""
+
+    def __init__(self, obs_dim: int, skill_dim: int, *, hidden_dim: int, temperature: float, form: str):
+        super().__init__()
+        self.state = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
+        self.predict = mlp(2 * skill_dim, hidden_dim, hidden_dim, skill_dim)
+        self.skill = mlp(skill_dim, hidden_dim, hidden_dim, skill_dim)
+        self.temperature, self.form = temperature, choose("agent.objective.cpc", form, ("paper", "release"))
+        self.register_buffer("all_skills", torch.eye(skill_dim), persistent=False)
+
+    def pair(self, obs: Tensor, next_obs: Tensor) -> Tensor:
+        return self.predict(torch.cat([self.state(obs), self.state(next_obs)], 1))
+
+    def loss(self, obs: Tensor, next_obs: Tensor, skill_index: Tensor) -> tuple[Tensor, Tensor]:
+        """CPC loss, and how often a transition's own skill has the largest cosine (chance: 1 / n)."""
+        skills = self.skill(self.all_skills)  # (n, n): one-hot skills pass the network as n rows, not B
+        key = self.pair(obs, next_obs)
+        with torch.no_grad():
+            guess = (F.normalize(key, dim=1) @ F.normalize(skills, dim=1).T).argmax(1)
+            accuracy = (guess == skill_index).float().mean()
+        return cpc_loss(skills[skill_index], key, temperature=self.temperature, form=self.form), accuracy
+
+
+# ------------------------------------------------------------------------------------------ contrastive skills
+
+
+def pairwise(features: Tensor, metric: Tensor) -> Tensor:
+    """||f_i - f_j||^2_L for all pairs by matrix products: (B, B). `metric` is a diagonal (c,) or a matrix (c, c)."""
+    if metric.ndim == 1:
+        weighted = features * metric
+        square = (weighted * features).sum(1)
+        return (square.unsqueeze(1) + square - 2 * weighted @ features.T).clamp(min=0)
+    inner = features @ metric @ features.T  # f_i^T L f_j; L need not be symmetric, nor positive
+    square = inner.diagonal()
+    return square.unsqueeze(1) + square - inner - inner.T
+
+
+def random_partner(skill_index: Tensor, num_skills: int, u: Tensor) -> Tensor:
+    """For each row another row of the same skill, uniformly (itself where there is none). u ~ U[0, 1), (B,)."""
+    order = skill_index.argsort(stable=True)  # rows grouped by skill
+    count = F.one_hot(skill_index, num_skills).sum(0)  # (n,)
+    start, count = (count.cumsum(0) - count)[skill_index], count[skill_index]
+    position = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    step = 1 + (u * (count - 1)).long().minimum((count - 2).clamp(min=0))  # 1 .. count - 1
+    return order[start + (position - start + step) % count]
+
+
+class Contrast(NamedTuple):
+    """What the contrastive module says of a batch; every field (B,)."""
+
+    log_ratio: Tensor  # the term inside the bracket of Eq. 4: minus the loss of an anchor
+    ratio: Tensor  # its exponential
+    valid: Tensor  # anchors that have a positive at all
+    correct: Tensor  # the nearest other row has the anchor's skill (chance: 1 / n)
+
+
+class AnInfoNCE(nn.Module):
+    """Eq. 4: states of one skill attract, states of other skills repel, under a learned metric.
+
+    metric: diag (positive, learned), full (the public code's unconstrained matrix), none (isotropic: InfoNCE),
+    cosine (BeCL's InfoNCE on normalised features). Positive and denominator: see the fidelity register.
+    """
+
+    def __init__(self, obs_dim: int, skill_dim: int, *, hidden_dim: int, temperature: float, metric: str,
+                 denominator: str, positive: str, numerics: str):
+        super().__init__()
+        self.embed = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
+        self.head = mlp(skill_dim, hidden_dim, skill_dim)
+        self.metric_kind = choose("agent.objective.metric", metric, ("diag", "full", "none", "cosine"))
+        self.denominator = choose("agent.objective.denominator", denominator, ("negatives_only", "all"))
+        self.positive = choose("agent.objective.positive", positive, ("random", "first"))
+        self.numerics = choose("agent.objective.numerics", numerics, ("logsumexp", "naive"))
+        self.temperature, self.num_skills = temperature, skill_dim
+        if metric == "diag":
+            self.log_metric = nn.Parameter(torch.zeros(skill_dim))  # exp keeps it positive; starts at 1
+        elif metric == "full":
+            self.matrix = nn.Parameter(torch.eye(skill_dim))
+        else:
+            self.register_buffer("identity", torch.ones(skill_dim), persistent=False)
+
+    @property
+    def metric(self) -> Tensor:
+        if self.metric_kind == "diag":
+            return self.log_metric.exp()
+        return self.matrix if self.metric_kind == "full" else self.identity
+
+    def logits(self, obs: Tensor) -> Tensor:
+        features = self.head(self.embed(obs))  # (B, n)
+        if self.metric_kind == "cosine":
+            features = F.normalize(features, dim=1)
+            return features @ features.T / self.temperature
+        return -pairwise(features, self.metric) / self.temperature
+
+    def forward(self, obs: Tensor, skill_index: Tensor, generator: torch.Generator | None = None) -> Contrast:
+        u = torch.rand(len(obs), generator=generator, device=obs.device)
+        return self.contrast(self.logits(obs), skill_index, u)
+
+    def contrast(self, logits: Tensor, skill_index: Tensor, u: Tensor) -> Contrast:
+        size = len(logits)
+        itself = torch.eye(size, dtype=torch.bool, device=logits.device)
+        same = (skill_index.unsqueeze(1) == skill_index) & ~itself  # (B, B)
+        has_positive = same.any(1)
+        if self.positive == "random":
+            partner, valid = random_partner(skill_index, self.num_skills, u), has_positive
+        else:  # the public code: the first other row of the skill; without one, the first other row
+            partner = same.where(has_positive.unsqueeze(1), ~itself).float().argmax(1)
+            valid = torch.ones_like(has_positive)
+        chosen = F.one_hot(partner, size).bool()
+        others = ~itself if self.denominator == "all" else (~same & ~itself) | chosen
+        positive = logits.gather(1, partner.unsqueeze(1)).squeeze(1)
+        if self.numerics == "logsumexp":
+            log_ratio = positive - logits.masked_fill(~others, -torch.inf).logsumexp(1)
+            ratio = log_ratio.exp()
+        else:  # exp without a shift: where all terms underflow, the loss stops at -log 1e-6
+            total = (logits.exp() * others).sum(1)
+            ratio = positive.exp() / (total + 1e-6) + 1e-6
+            log_ratio = ratio.log()
+        nearest = logits.detach().masked_fill(itself, -torch.inf).argmax(1)
+        return Contrast(log_ratio, ratio, valid, (skill_index[nearest] == skill_index).float())
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    return (x * mask).sum() / mask.sum().clamp(min=1)

@@ -1,0 +1,60 @@
+"""Actor, critic and MLPs with URLB's shapes and initialisation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from utils import choose
+
+
+def init_weights(module: nn.Module) -> nn.Module:
+    """Orthogonal weights of gain 1 and zero biases on every linear layer, as in URLB."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.orthogonal_(layer.weight)
+            nn.init.zeros_(layer.bias)
+    return module
+
+
+def mlp(*sizes: int) -> nn.Sequential:
+    """Linear layers with ReLU between them, none after the last."""
+    layers: list[nn.Module] = []
+    for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
+    return init_weights(nn.Sequential(*layers))
+
+
+def trunk(in_dim: int, out_dim: int) -> nn.Sequential:
+    return init_weights(nn.Sequential(nn.Linear(in_dim, out_dim), nn.LayerNorm(out_dim), nn.Tanh()))
+
+
+class Actor(nn.Module):
+    """mu(x) in (-1, 1); x = [obs, skill]."""
+
+    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int):
+        super().__init__()
+        self.trunk = trunk(in_dim, hidden_dim)
+        self.head = mlp(*[hidden_dim] * (layers + 1), action_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.head(self.trunk(x)))
+
+
+class Critic(nn.Module):
+    """Twin Q with a shared trunk; each head gives one value per column (one, or one per reward stream)."""
+
+    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, action_input: str, columns: int):
+        super().__init__()
+        self.action_in_trunk = choose("learner.action_input", action_input, ("trunk", "head")) == "trunk"
+        extra = 0 if self.action_in_trunk else action_dim
+        self.trunk = trunk(in_dim + action_dim - extra, hidden_dim)
+        sizes = (hidden_dim + extra, *[hidden_dim] * layers, columns)
+        self.q1, self.q2 = mlp(*sizes), mlp(*sizes)
+
+    def forward(self, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        if self.action_in_trunk:
+            h = self.trunk(torch.cat([x, action], -1))
+        else:
+            h = torch.cat([self.trunk(x), action], -1)
+        return self.q1(h), self.q2(h)  # (B, columns) each

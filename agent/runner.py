@@ -1,0 +1,238 @@
+"""The one loop: env, skill source, learner, objective and memory meet here and nowhere else."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import dm_env
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from agent.base import Learner, Objective
+from agent.logger import Logger
+from agent.rundir import RunDirectory
+from agent.skills import SkillSource
+from envs import Env
+from replay_buffer import ReplayBuffer
+from utils import Streams, UserError, save_snapshot, stream_seed, versions, weights
+
+
+@dataclass
+class Parts:
+    """The five nouns, and the random streams they draw from."""
+
+    env: Env
+    eval_env: Env
+    skills: SkillSource
+    learner: Learner
+    objective: Objective
+    memory: ReplayBuffer
+    rng: Streams
+
+
+class Interrupted(Exception):
+    """SIGINT or SIGTERM arrived; the run is saved and can be continued."""
+
+    def __init__(self, signum: int, frame: int):
+        super().__init__(f"{signal.Signals(signum).name}: saved at frame {frame}; the same command continues from there")
+        self.exit_code = 128 + signum
+
+
+class Runner:
+    """Trains, evaluates, snapshots and checkpoints; everything that must survive a crash is in `state_dict`."""
+
+    def __init__(self, config: dict[str, Any], directory: RunDirectory, parts: Parts, logger: Logger, info: dict):
+        self.config, self.directory, self.parts, self.logger, self.info = config, directory, parts, logger, info
+        self.repeat = config["action_repeat"]
+        self.last_frame = config["num_train_frames"]
+        self.step = 0  # agent steps; frame = step * action_repeat
+        self.time_step: dm_env.TimeStep | None = None
+        self.episode_return, self.episodes = 0.0, 0
+        self.wall_seconds = 0.0
+        self.signum: int | None = None
+        self.last_eval: dict[str, Any] = {}
+
+    @property
+    def frame(self) -> int:
+        return self.step * self.repeat
+
+    # ------------------------------------------------------------------------------------------------ loop
+
+    def train(self) -> dict[str, Any]:
+        """Run to the last frame; returns what goes into result.json."""
+        if (checkpoint := self.directory.load_checkpoint()) is not None:
+            self.load_state_dict(checkpoint)
+            print(f"continuing at frame {self.frame:,}", flush=True)
+        handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
+        try:
+            with tqdm(total=self.last_frame, initial=self.frame, unit="frame", disable=None, smoothing=0.02,
+                      desc=self.config["phase"], dynamic_ncols=True) as self.bar:
+                while not self._at_border():
+                    self._advance()
+                    self.bar.update(self.repeat)
+        finally:
+            for signum, handler in handlers.items():
+                signal.signal(signum, handler)
+        return self._result()
+
+    def _on_signal(self, signum: int, _) -> None:
+        self.signum = signum
+
+    def _at_border(self) -> bool:
+        """What happens between two steps: log, checkpoint, evaluate, snapshot. True when the run is complete."""
+        config, frame = self.config, self.frame
+        done = frame >= self.last_frame
+        if self.signum:
+            self._stop()
+        if frame and (frame % config["log_every_frames"] == 0 or done) and self.logger.counts:
+            self._log()
+        if frame % config["checkpoint_every_frames"] == 0 and self.step > self.resumed_at:
+            self.save_checkpoint()  # before the evaluation, so that a kill during it repeats nothing but it
+        if frame % config["eval_every_frames"] == 0 or done:
+            self._evaluate()
+        if frame in config["snapshots"] or done:
+            self.save_snapshot()
+        return done
+
+    def _advance(self) -> None:
+        """One environment step (architecture: rows 1 to 9)."""
+        p = self.parts
+        if self.time_step is None or self.time_step.last():
+            self.time_step = p.env.reset()
+            self._check_finite(self.time_step)
+            p.memory.begin(self.time_step.observation)
+        obs = self.time_step.observation
+        skill = p.skills.select(obs, self.step, first=self.time_step.first())
+        action = p.learner.act(obs, skill, self.step, explore=True)
+        if p.learner.due(p.memory, self.step):
+            self.logger.add(p.learner.learn(p.memory, p.objective, self.step))
+        following = p.env.step(action)
+        self._check_finite(following)
+        p.memory.add(action, skill, following.reward, following.discount, following.observation)
+        p.objective.observe(obs, following.observation)
+        self.time_step = following
+        self.step += 1
+        self.episode_return += following.reward
+        if following.last():
+            self.logger.add({"episode/return": torch.tensor(self.episode_return)})
+            self.episode_return, self.episodes = 0.0, self.episodes + 1
+
+    def _check_finite(self, time_step: dm_env.TimeStep) -> None:
+        if not (np.isfinite(time_step.observation).all() and np.isfinite(time_step.reward)):
+            raise UserError(f"the environment gave a non-finite observation or reward at frame {self.frame}; stopped, "
+                            "the last snapshot is intact")
+
+    # ------------------------------------------------------------------------------------------ evaluation
+
+    def _evaluate(self) -> None:
+        row = self.evaluate_skills() if self.config["phase"] == "pretrain" else self.evaluate_task()
+        self.last_eval = row
+        self.logger.add_eval(self.frame, row)
+        self.bar.set_postfix_str(f"eval {row['return_mean']:.1f}")
+        tqdm.write(f"frame {self.frame:>9,}  return {row['return_mean']:8.2f} +- {row['return_std']:.2f}"
+                   + (f"  skill variance {row['skill_variance']:.3f}" if "skill_variance" in row else ""))
+
+    def evaluate_task(self) -> dict[str, Any]:
+        """The mean action on fresh starts; seeds depend on the run's seed and the frame, so methods share them."""
+        seed, count = self.config["seed"], self.config["num_eval_episodes"]
+        skills = self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, "eval skills", self.frame)))
+        self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
+        returns = [self._episode(lambda obs, step: skills.select(obs, step, first=step == 0))[0] for _ in range(count)]
+        return self._row(returns, self.config["skills"]["eval"])
+
+    def evaluate_skills(self) -> dict[str, Any]:
+        """Each skill once from one and the same start, for the log only: what differs is then the skill's doing."""
+        space, returns, states = self.parts.skills.space, [], []
+        for index in range(max(space.dim, 1)):
+            self.parts.eval_env.seed(stream_seed(self.config["seed"], "eval", self.frame))
+            skill = space.vector(index) if space.dim else np.zeros(0, np.float32)
+            total, visited = self._episode(lambda obs, step, skill=skill: skill)
+            returns.append(total)
+            states.append(visited)
+        return {**self._row(returns, "each_skill"), "skill_variance": explained_variance(states)}
+
+    def _row(self, returns: list[float], rule: str) -> dict[str, Any]:
+        return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)),
+                "skills": rule, "episodes": len(returns), "returns": " ".join(f"{r:.6g}" for r in returns)}
+
+    def _episode(self, choose_skill) -> tuple[float, np.ndarray]:
+        """One deterministic episode: its return and the states visited."""
+        env, limit = self.parts.eval_env, self.config["eval_episode_steps"]
+        time_step, total, visited = env.reset(), 0.0, []
+        while not time_step.last() and (limit is None or len(visited) < limit):
+            if self.signum:  # the evaluation is repeated after the resume: nothing of it is kept
+                self._stop()
+            skill = choose_skill(time_step.observation, len(visited))
+            time_step = env.step(self.parts.learner.act(time_step.observation, skill, self.step, explore=False))
+            total += time_step.reward
+            visited.append(time_step.observation)
+        return total, np.array(visited)
+
+    # --------------------------------------------------------------------------------------------- records
+
+    def _log(self) -> None:
+        elapsed = time.monotonic() - self.started
+        fps = (self.step - self.resumed_at) * self.repeat / max(elapsed - self.wall_seconds, 1e-9)
+        self.logger.close_window(self.frame, {"episodes": self.episodes, "seconds": elapsed, "fps": fps})
+
+    def _require_finite(self) -> None:
+        for owner, module in (("learner", self.parts.learner), ("objective", self.parts.objective)):
+            for name, tensor in weights(module).items():
+                if not torch.isfinite(tensor).all():
+                    raise UserError(f"{owner} weight {name} is not finite at frame {self.frame}; stopped, "
+                                    "the last snapshot is intact")
+
+    def save_snapshot(self) -> None:
+        self._require_finite()
+        p = self.parts
+        spec = {"obs_dim": p.env.obs_dim, "action_dim": p.env.action_dim, "skill_dim": p.skills.space.dim}
+        save_snapshot(self.directory.snapshot_path(self.frame), frame=self.frame, seed=self.config["seed"],
+                      agent=self.config["agent"]["name"], domain=self.config["domain"]["name"], spec=spec,
+                      config=self.config, learner=weights(p.learner), objective=weights(p.objective))
+
+    def save_checkpoint(self) -> None:
+        self._require_finite()
+        self.directory.save_checkpoint(self.frame, self.state_dict())
+
+    def _stop(self) -> None:
+        if self.step > self.resumed_at:
+            self.save_checkpoint()
+        raise Interrupted(self.signum, self.frame)
+
+    def state_dict(self) -> dict[str, Any]:
+        p = self.parts
+        state = {name: getattr(p, name).state_dict() for name in ("skills", "learner", "objective", "memory", "rng")}
+        return {**state, "env": p.env.get_state(), "logger": self.logger.state_dict(), "step": self.step,
+                "episode_return": self.episode_return, "episodes": self.episodes,
+                "wall_seconds": time.monotonic() - self.started}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        p = self.parts
+        for name in ("skills", "learner", "objective", "memory", "rng"):
+            getattr(p, name).load_state_dict(state[name])
+        self.time_step = p.env.set_state(state["env"])
+        self.logger.load_state_dict(state["logger"])
+        for name in ("step", "episode_return", "episodes", "wall_seconds"):
+            setattr(self, name, state[name])
+
+    def _result(self) -> dict[str, Any]:
+        config = self.config
+        return {**self.info, "phase": config["phase"], "agent": config["agent"]["name"],
+                "domain": config["domain"]["name"], "task": config.get("task", {}).get("name"), "seed": config["seed"],
+                "variant": self.directory.path.name, "frame": self.frame, "final": self.last_eval,
+                "wall_seconds": round(time.monotonic() - self.started, 1), "versions": versions(),
+                "snapshot": self.directory.snapshot_path(self.frame).name}
+
+
+def explained_variance(groups: list[np.ndarray]) -> float:
+    """Share of state variance between groups (skills), averaged over the dimensions that vary: 0 none, 1 all."""
+    pooled = np.concatenate(groups).astype(np.float64)
+    total = ((pooled - pooled.mean(0)) ** 2).sum(0)
+    between = sum(len(g) * (g.astype(np.float64).mean(0) - pooled.mean(0)) ** 2 for g in groups)
+    varies = total > 1e-12 * len(pooled)
+    return float((between[varies] / total[varies]).mean()) if varies.any() else 0.0

@@ -1,0 +1,99 @@
+"""Which skill to act under: one interface in pre-training, fine-tuning and evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from utils import UserError, choose
+
+EVAL_RULES = ("per_episode", "switching", "per_call")
+
+
+class SkillSpace:
+    """Where skills come from: none, or one of `dim` one-hot vectors, uniformly."""
+
+    KINDS = ("none", "one_hot")
+
+    def __init__(self, kind: str, dim: int):
+        self.kind = choose("agent.skill_space", kind, self.KINDS)
+        self.dim = 0 if kind == "none" else dim
+
+    @property
+    def one_hot(self) -> bool:
+        return self.kind == "one_hot"
+
+    def sample(self, rng: np.random.Generator) -> np.ndarray:
+        return self.vector(int(rng.integers(self.dim))) if self.dim else np.zeros(0, np.float32)
+
+    def vector(self, index: int) -> np.ndarray:
+        return np.eye(self.dim, dtype=np.float32)[index]
+
+
+class SkillSource:
+    """What all sources share: the space, the current skill, and how it is saved."""
+
+    def __init__(self, space: SkillSpace, skill: np.ndarray):
+        self.space, self.skill = space, skill
+
+    def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
+        """The skill to act under now; `first` marks the first step of an episode."""
+        return self.skill
+
+    def evaluation(self, rng: np.random.Generator) -> SkillSource:
+        """The source that an evaluation uses; it draws from the evaluation's own generator."""
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"skill": self.skill.tolist()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.skill = np.array(state["skill"], np.float32)
+
+
+class Fixed(SkillSource):
+    """One skill throughout; index -1 draws it once."""
+
+    def __init__(self, space: SkillSpace, rng: np.random.Generator, *, index: int):
+        if not -1 <= index < space.dim:
+            raise UserError(f"skills.index={index} is outside the {space.dim} skills; "
+                            f"choose 0 to {space.dim - 1}, or -1 for a random one")
+        super().__init__(space, space.sample(rng) if index < 0 else space.vector(index))
+
+
+class Switching(SkillSource):
+    """A new skill at every episode's start and, with interval > 0, whenever the step is a multiple of it.
+
+    The step counts over all episodes, as in URLB. `eval_rule`: a fresh skill per evaluation episode, one for the
+    whole evaluation (the public code), or switching as in training.
+    """
+
+    def __init__(self, space: SkillSpace, rng: np.random.Generator, *, interval: int, eval_rule: str):
+        super().__init__(space, np.zeros(space.dim, np.float32))
+        self.eval_rule = choose("skills.eval", eval_rule, EVAL_RULES)
+        self.rng, self.interval = rng, interval
+
+    def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
+        if first or (self.interval and step % self.interval == 0):
+            self.skill = self.space.sample(self.rng)
+        return self.skill
+
+    def evaluation(self, rng: np.random.Generator) -> SkillSource:
+        if self.eval_rule == "per_call":
+            return Fixed(self.space, rng, index=-1)
+        interval = self.interval if self.eval_rule == "switching" else 0
+        return Switching(self.space, rng, interval=interval, eval_rule=self.eval_rule)
+
+
+def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Generator) -> SkillSource:
+    """The source that a `skills=` yaml names."""
+    name = choose("skills", config["name"], ("none", "switching", "fixed"))
+    if (name == "none") != (space.dim == 0):
+        raise UserError(f"skills={name} does not fit an agent with {space.dim} skills; "
+                        f"use skills={'none' if space.dim == 0 else 'switching or skills=fixed'}")
+    if name == "none":
+        return SkillSource(space, np.zeros(0, np.float32))
+    if name == "fixed":
+        return Fixed(space, rng, index=config["index"])
+    return Switching(space, rng, interval=config["interval"], eval_rule=config["eval"])

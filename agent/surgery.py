@@ -1,0 +1,80 @@
+"""How the gradients of several reward streams become one. Pure functions of tensors, then two small policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from agent.base import Metrics
+
+EPS = 1e-12  # keeps a zero gradient from dividing by zero; the public code's value
+
+
+def flat_grad(loss: Tensor, parameters: Sequence[nn.Parameter], *, retain_graph: bool) -> Tensor:
+    """The gradient of a loss over all parameters as one vector; zeros where the loss does not reach."""
+    grads = torch.autograd.grad(loss, parameters, retain_graph=retain_graph, allow_unused=True)
+    return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten()
+                      for g, p in zip(grads, parameters, strict=True)])
+
+
+def assign_grad(parameters: Sequence[nn.Parameter], flat: Tensor) -> None:
+    """Lay a flat gradient back onto the parameters, ready for an optimiser step."""
+    for p, g in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        p.grad = g.view_as(p)
+
+
+def project(g: Tensor, onto: Tensor) -> Tensor:
+    """Remove from g its component against `onto`; clamp makes it the identity where the two agree (Algorithm 1)."""
+    return g - (g @ onto).clamp(max=0) / (onto @ onto + EPS) * onto
+
+
+def similarity(a: Tensor, b: Tensor) -> Metrics:
+    """The paper's two measures of one update: inner product ("gradient similarity") and its sign ("conflict")."""
+    dot = a @ b
+    cosine = dot / (a.norm() * b.norm() + EPS)
+    return {"dot": dot, "cosine": cosine, "conflict": (dot < 0).float()}
+
+
+class SumGradients:
+    """No surgery: the plain sum."""
+
+    def __init__(self, *, generator: torch.Generator | None = None):
+        pass
+
+    def __call__(self, grads: dict[str, Tensor]) -> Tensor:
+        return torch.stack(list(grads.values())).sum(0)
+
+
+class ProjectConflict:
+    """PCGrad. With two streams and a probability p, Algorithm 1: project `first` with probability p, else the other.
+
+    With p=None, or more than two streams, the PCGrad paper's rule: every gradient is projected in turn, in a
+    random order, against the original gradients of all others, and the results are summed.
+    """
+
+    def __init__(self, *, p: float | None, first: str | None, generator: torch.Generator | None = None):
+        self.p, self.first, self.generator = p, first, generator
+
+    def __call__(self, grads: dict[str, Tensor]) -> Tensor:
+        if self.p is not None and len(grads) == 2:
+            return self._one_of_two(grads)
+        return self._all(list(grads.values()))
+
+    def _one_of_two(self, grads: dict[str, Tensor]) -> Tensor:
+        g = grads[self.first]
+        (h,) = (value for name, value in grads.items() if name != self.first)
+        coin = torch.rand((), generator=self.generator, device=g.device) < self.p
+        return torch.where(coin, project(g, h) + h, g + project(h, g))
+
+    def _all(self, grads: list[Tensor]) -> Tensor:
+        original = torch.stack(grads)  # (S, P)
+        total = torch.zeros_like(original[0])
+        for i, g in enumerate(grads):
+            # The order stays a tensor, so that no update waits for the device; projecting on itself is a no-op.
+            order = torch.rand(len(grads), generator=self.generator, device=g.device).argsort()
+            for j in order.split(1):
+                g = project(g, original.index_select(0, j)[0].where(j != i, torch.zeros_like(g)))
+            total = total + g
+        return total

@@ -1,0 +1,48 @@
+"""Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (--help lists the choices)."""
+
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from agent import build, cli
+from agent.rundir import find_snapshot, run_path
+from agent.settings import resolve
+from utils import UserError, load_snapshot
+
+SIZES = ("hidden_dim", "layers", "action_input")  # of the learner: taken from the snapshot
+
+
+def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]) -> dict[str, Any]:
+    """The config with the snapshot's network sizes; refuses a snapshot of something else."""
+    for key, ours in (("agent", config["agent"]["name"]), ("domain", config["domain"]["name"])):
+        if snapshot[key] != ours:
+            raise UserError(f"{path} was pre-trained with {key}={snapshot[key]}, not {ours}; "
+                            f"choose {'a task of that domain' if key == 'domain' else f'agent={snapshot[key]}'}")
+    skill_dim = snapshot["spec"]["skill_dim"]
+    if config["skill_dim"] != skill_dim and any(o.startswith("skill_dim=") for o in overrides):
+        raise UserError(f"skill_dim={config['skill_dim']} does not fit {path}, which has {skill_dim} skills")
+    learner = {**config["learner"], **{k: snapshot["config"]["learner"][k] for k in SIZES}}
+    return {**config, "learner": learner, "skill_dim": skill_dim, "snapshot_frame": snapshot["frame"]}
+
+
+def finetune(cfg: DictConfig, overrides: list[str]) -> Path:
+    """Train on the task from a snapshot, or from scratch where the agent has nothing to pre-train."""
+    config, device = build.settle_machine(resolve(cfg))
+    path, weights, info = run_path(config, overrides), None, {}
+    if config["agent"]["objective"] is not None:
+        source = find_snapshot(config, overrides)
+        snapshot = load_snapshot(source, device)
+        config = fit_to_snapshot(config, snapshot, source, overrides)
+        weights, info = snapshot["learner"], {"pretrained": str(source), "pretrained_frame": snapshot["frame"]}
+    return build.run(config, path, config["task"]["env"], device, warm_start=weights, info=info)
+
+
+@hydra.main(config_path="configs", config_name="finetune", version_base="1.3")
+def main(cfg: DictConfig) -> None:
+    cli.guarded(finetune, cfg)
+
+
+if __name__ == "__main__":
+    cli.launch(main)

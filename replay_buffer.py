@@ -1,0 +1,123 @@
+"""One preallocated ring of time steps; n-step batches are gathered from it, never across an episode's end."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from utils import UserError, choose
+
+
+class Batch(NamedTuple):
+    """B transitions. `skill` is the one under which `action` was chosen."""
+
+    obs: Tensor  # (B, obs_dim)
+    action: Tensor  # (B, action_dim)
+    reward: Tensor  # (B, 1) discounted sum of n rewards
+    discount: Tensor  # (B, 1) gamma^n times the environment's discounts: 0 past a true terminal
+    next_obs: Tensor  # (B, obs_dim) n steps on
+    skill: Tensor  # (B, skill_dim)
+    next_obs_1: Tensor  # (B, obs_dim) one step on
+
+
+class ReplayBuffer:
+    """A row is a time step: its observation, and the action, reward, discount and skill of the step out of it.
+
+    An episode of L steps takes L + 1 rows; the last one holds only the final observation. Observations are stored
+    once, so a million walker rows take 0.15 GB.
+    """
+
+    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, capacity: int, nstep: int, gamma: float,
+                 skill_index: str, rng: np.random.Generator, device: torch.device | str = "cpu",
+                 one_hot: bool = True):
+        if capacity <= nstep + 1:
+            raise UserError(f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more")
+        self.legacy_skill = choose("replay.skill_index", skill_index, ("acting", "legacy")) == "legacy"
+        self.capacity, self.nstep, self.gamma, self.rng, self.device = capacity, nstep, gamma, rng, device
+        self.fields = {
+            "obs": np.zeros((capacity, obs_dim), np.float32),
+            "action": np.zeros((capacity, action_dim), np.float32),
+            "reward": np.zeros((capacity, 1), np.float32),
+            "discount": np.zeros((capacity, 1), np.float32),
+            "skill": np.zeros((capacity, skill_dim), np.uint8 if one_hot else np.float32),
+            "episode_step": np.zeros(capacity, np.int32),
+            "valid": np.zeros(capacity, bool),  # an n-step transition starts here
+        }
+        self.head = 0  # the row of the current time step
+        self.size = 0  # rows ever filled, at most capacity
+        self.num_valid = 0
+
+    def __len__(self) -> int:
+        return self.num_valid
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.fields.values())
+
+    def begin(self, obs: np.ndarray) -> None:
+        """An episode starts: its first observation takes the row after the previous episode's last one."""
+        if self.size:
+            self.head = (self.head + 1) % self.capacity
+        self._place(obs, 0)
+
+    def add(self, action: np.ndarray, skill: np.ndarray, reward: float, discount: float, next_obs: np.ndarray) -> None:
+        """One step out of the current row; skill and action enter together."""
+        f, row = self.fields, self.head
+        f["action"][row], f["skill"][row], f["reward"][row], f["discount"][row] = action, skill, reward, discount
+        self.head = (row + 1) % self.capacity
+        step = int(f["episode_step"][row]) + 1
+        self._place(next_obs, step)
+        if step >= self.nstep:
+            self._mark((self.head - self.nstep) % self.capacity, True)
+
+    def _place(self, obs: np.ndarray, episode_step: int) -> None:
+        # A start s reads rows s .. s + nstep: overwriting a row ends every start that reads it.
+        if self.size == self.capacity:
+            for back in range(self.nstep + 1):
+                self._mark((self.head - back) % self.capacity, False)
+        self.fields["obs"][self.head] = obs
+        self.fields["episode_step"][self.head] = episode_step
+        self.size = max(self.size, self.head + 1)
+
+    def _mark(self, row: int, valid: bool) -> None:
+        self.num_valid += int(valid) - int(self.fields["valid"][row])
+        self.fields["valid"][row] = valid
+
+    def sample_rows(self, batch_size: int) -> np.ndarray:
+        """Uniform over the rows where an n-step transition starts; nearly all are, so the rest is redrawn."""
+        if self.num_valid == 0:
+            raise UserError(f"no episode has {self.nstep} steps yet; raise num_seed_frames or lower replay.nstep")
+        rows = self.rng.integers(self.size, size=batch_size)
+        while (bad := ~self.fields["valid"][rows]).any():
+            rows[bad] = self.rng.integers(self.size, size=int(bad.sum()))
+        return rows
+
+    def sample(self, batch_size: int) -> Batch:
+        return self.gather(self.sample_rows(batch_size))
+
+    def gather(self, rows: np.ndarray) -> Batch:
+        f, n = self.fields, self.nstep
+        steps = (rows[:, None] + np.arange(n + 1)) % self.capacity  # (B, n + 1)
+        reward = np.zeros((len(rows), 1), np.float32)
+        discount = np.ones((len(rows), 1), np.float32)
+        for i in range(n):
+            reward += discount * f["reward"][steps[:, i]]
+            discount *= np.float32(self.gamma) * f["discount"][steps[:, i]]
+        acted = steps[:, 0]
+        if self.legacy_skill:  # the public code pairs the action with the skill of the step before
+            acted = np.where(f["episode_step"][acted] > 0, (acted - 1) % self.capacity, acted)
+        arrays = (f["obs"][steps[:, 0]], f["action"][steps[:, 0]], reward, discount, f["obs"][steps[:, n]],
+                  f["skill"][acted].astype(np.float32), f["obs"][steps[:, 1]])
+        return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
+
+    def state_dict(self) -> dict[str, Any]:
+        arrays = {name: torch.from_numpy(a[: self.size]) for name, a in self.fields.items()}
+        return {"fields": arrays, "head": self.head, "size": self.size, "num_valid": self.num_valid}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.head, self.size, self.num_valid = state["head"], state["size"], state["num_valid"]
+        for name, array in state["fields"].items():
+            self.fields[name][: self.size] = array.numpy()

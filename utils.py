@@ -1,0 +1,178 @@
+"""Small things every part needs: user errors, random streams, atomic files, snapshots, the trained policy."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+SNAPSHOT_FORMAT = 1
+
+
+class UserError(Exception):
+    """Wrong input or surroundings: shown as one line, exit code 2."""
+
+
+def choose(key: str, value: str, choices: tuple[str, ...]) -> str:
+    """Check a config value against the readings that exist."""
+    if value not in choices:
+        raise UserError(f"{key}={value} is not known; choose from {', '.join(choices)}")
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ randomness
+
+
+def stream_seed(seed: int, *names: str | int) -> int:
+    """A seed for one consumer: the same (seed, names) give the same number on every machine."""
+    words = [zlib.crc32(str(name).encode()) for name in names]
+    return int(np.random.SeedSequence([seed, *words]).generate_state(1)[0])
+
+
+class Streams:
+    """Named random generators, one per consumer, so that drawing more in one place moves no other number."""
+
+    def __init__(self, seed: int, device: torch.device | str = "cpu"):
+        self.seed, self.device = seed, torch.device(device)
+        self._numpy: dict[str, np.random.Generator] = {}
+        self._torch: dict[str, torch.Generator] = {}
+
+    def numpy(self, name: str) -> np.random.Generator:
+        return self._numpy.setdefault(name, np.random.Generator(np.random.PCG64(stream_seed(self.seed, name))))
+
+    def torch(self, name: str) -> torch.Generator | None:
+        """A generator on the learner's device; None on `meta`, which has none."""
+        if self.device.type == "meta":
+            return None
+        if name not in self._torch:
+            self._torch[name] = torch.Generator(self.device).manual_seed(stream_seed(self.seed, name))
+        return self._torch[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "numpy": {name: g.bit_generator.state for name, g in self._numpy.items()},
+            "torch": {name: g.get_state() for name, g in self._torch.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state["numpy"].items():
+            self.numpy(name).bit_generator.state = value
+        for name, value in state["torch"].items():
+            self.torch(name).set_state(value.cpu())
+
+
+# ----------------------------------------------------------------------------------------------------- files
+
+
+def write_atomic(path: Path, write) -> None:
+    """Write through a temporary file and a rename: a reader, or a full disk, never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # mkstemp makes it private
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    write_atomic(path, lambda file: file.write(text.encode()))
+
+
+def save_torch(path: Path, payload: dict[str, Any]) -> None:
+    """torch.save, atomic; a failing disk becomes a one-line error and leaves the old file as it was."""
+    try:
+        write_atomic(path, lambda file: torch.save(payload, file))
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise UserError(f"cannot write {path}: {reason}; earlier snapshots and checkpoints are intact") from error
+
+
+def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Load tensors and plain Python only (`weights_only`): no file can run code here."""
+    try:
+        payload = torch.load(path, map_location=device, weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"no {what} at {path}") from None
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise UserError(f"{path} is not a readable {what} (truncated, or not one of ours): "
+                        f"{reason[0] if reason else type(error).__name__}") from error
+    if not isinstance(payload, dict) or payload.get("kind") != what:
+        raise UserError(f"{path} holds no {what}, but {type(payload).__name__}; give a file written by pretrain.py")
+    return payload
+
+
+def versions() -> dict[str, str]:
+    """The releases that can move numbers (mujoco changes contacts between releases)."""
+    return {name: metadata.version(name) for name in ("torch", "numpy", "mujoco", "dm_control", "gymnasium")}
+
+
+# ------------------------------------------------------------------------------------------------- snapshots
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers without the optimisers that travel in a Trainable's extra state."""
+    return {k: v for k, v in module.state_dict().items() if not k.endswith("_extra_state")}
+
+
+def save_snapshot(path: Path, **payload: Any) -> None:
+    save_torch(path, {"kind": "snapshot", "format": SNAPSHOT_FORMAT, "versions": versions(), **payload})
+
+
+def load_snapshot(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    payload = load_torch(Path(path), "snapshot", device)
+    missing = {"frame", "agent", "domain", "spec", "config", "learner"} - payload.keys()
+    if missing or payload["format"] != SNAPSHOT_FORMAT:
+        raise UserError(f"{path} is a snapshot of format {payload.get('format')}, without {sorted(missing)}; "
+                        f"this code reads format {SNAPSHOT_FORMAT}")
+    return payload
+
+
+class Policy:
+    """A trained actor: `load_policy(path).act(obs, skill)` gives the deterministic action."""
+
+    def __init__(self, actor: torch.nn.Module, spec: dict[str, int], frame: int):
+        self.actor, self.frame = actor.eval(), frame
+        self.obs_dim, self.action_dim, self.skill_dim = (spec[k] for k in ("obs_dim", "action_dim", "skill_dim"))
+
+    @torch.no_grad()
+    def act(self, obs: np.ndarray, skill: int | np.ndarray | None = None) -> np.ndarray:
+        """Obs (obs_dim,) or (N, obs_dim); skill an index, a vector of skill_dim, or None for skill-free agents."""
+        obs = torch.as_tensor(np.asarray(obs, np.float32))
+        if obs.ndim not in (1, 2) or obs.shape[-1] != self.obs_dim:
+            raise ValueError(f"obs has shape {tuple(obs.shape)}; expected (..., {self.obs_dim})")
+        if self.skill_dim:
+            if skill is None:
+                raise ValueError(f"this policy needs a skill: an index below {self.skill_dim} or a vector")
+            if np.ndim(skill) == 0:
+                skill = np.eye(self.skill_dim, dtype=np.float32)[skill]
+            skill = torch.as_tensor(np.asarray(skill, np.float32)).expand(*obs.shape[:-1], self.skill_dim)
+            obs = torch.cat([obs, skill], -1)
+        return self.actor(obs).numpy()
+
+
+def load_policy(path: str | Path) -> Policy:
+    """The policy inside a snapshot, on the CPU, without building an environment or a run."""
+    from agent.networks import Actor
+
+    payload = load_snapshot(path)
+    spec, learner = payload["spec"], payload["config"]["learner"]
+    if learner["name"] != "ddpg":
+        raise UserError(f"{path} was trained by {learner['name']}; load_policy knows ddpg")
+    actor = Actor(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"],
+                  hidden_dim=learner["hidden_dim"], layers=learner["layers"])
+    actor.load_state_dict({k.removeprefix("actor."): v for k, v in payload["learner"].items()
+                           if k.startswith("actor.")})
+    return Policy(actor, spec, payload["frame"])
