@@ -1,12 +1,14 @@
 """Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (--help lists the choices)."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import hydra
 from omegaconf import DictConfig
 
-from agent import build, cli
+from agent import build
+from agent.cli import guard
 from agent.rundir import find_snapshot, run_path
 from agent.settings import resolve
 from utils import UserError, load_snapshot
@@ -41,8 +43,10 @@ def finetune(cfg: DictConfig, overrides: list[str]) -> Path:
 
 @hydra.main(config_path="configs", config_name="finetune", version_base="1.3")
 def main(cfg: DictConfig) -> None:
-    cli.guarded(finetune, cfg)
+    guard.task(finetune, cfg)
 
 
 if __name__ == "__main__":
-    cli.launch(main)
+    if {"--help", "-h"} & set(sys.argv) and not any(a.startswith("task=") for a in sys.argv):
+        sys.argv.append("task=walker_run")  # help needs some task to show the keys of a run
+    guard.launch(main)

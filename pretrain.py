@@ -5,7 +5,8 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from agent import build, cli
+from agent import build
+from agent.cli import guard
 from agent.rundir import run_path
 from agent.settings import resolve
 from utils import UserError
@@ -23,8 +24,8 @@ def pretrain(cfg: DictConfig, overrides: list[str]) -> Path:
 
 @hydra.main(config_path="configs", config_name="pretrain", version_base="1.3")
 def main(cfg: DictConfig) -> None:
-    cli.guarded(pretrain, cfg)
+    guard.task(pretrain, cfg)
 
 
 if __name__ == "__main__":
-    cli.launch(main)
+    guard.launch(main)

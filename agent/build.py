@@ -43,8 +43,9 @@ def make_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: S
     """The method's own in pre-training, the task's reward in fine-tuning."""
     if config["phase"] == "finetune":
         return TaskReward()
-    return hydra.utils.instantiate(config["agent"]["objective"], obs_dim=env.obs_dim, skill_dim=skill_dim,
-                                   generator=rng.torch("objective"))
+    settings = dict(config["agent"]["objective"])
+    objective = hydra.utils.get_class(settings.pop("_target_"))
+    return objective(obs_dim=env.obs_dim, skill_dim=skill_dim, generator=rng.torch("objective"), **settings)
 
 
 def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams) -> DDPG:
@@ -62,7 +63,7 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device) -> P
     env = make_env(env_name, stream_seed(seed, "env"), config)
     eval_env = make_env(env_name, stream_seed(seed, "eval"), config)
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
-    skills = make_skills(config["skills"], space, rng.numpy("skills"))
+    skills = make_skills(config, space, rng.numpy("skills"))
     objective = make_objective(config, env, space.dim, rng).to(device)
     learner = make_learner(config, env, space.dim, objective.streams, rng)
     memory = ReplayBuffer(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=space.dim,
@@ -109,6 +110,6 @@ def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str
     print(f"{config['phase']} {config['agent']['name']} on {env_name}, seed {config['seed']}, "
           f"{config['num_train_frames']:,} frames\n"
           f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
-          f"{parts.env.action_dim}, skills {parts.skills.space.dim} ({config['skills']['name']}); "
+          f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
           f"{count / 1e6:.2f} M parameters, replay {parts.memory.nbytes / 1e9:.3f} GB\n"
           f"  {path}", flush=True)

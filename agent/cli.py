@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from hydra.errors import MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from agent.runner import Interrupted
 from utils import UserError
@@ -22,53 +21,57 @@ Task = Callable[[DictConfig, list[str]], Any]
 
 
 def one_line(error: Exception) -> str:
-    """Hydra's and ours, without the paragraphs."""
+    """Hydra's paragraphs, and our own lines, as one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         close = difflib.get_close_matches(name, error.options, 1)
         return (f"{group}={name} is not known; choose from {', '.join(sorted(error.options))}"
                 + (f" (did you mean {close[0]}?)" if close else ""))
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if isinstance(error, ConfigCompositionException) and error.__cause__ is not None:
-        lines += [line.strip() for line in str(error.__cause__).splitlines()[:1]]
-    lines = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https", "Set the env"))]
-    return "; ".join(lines[:4]) or type(error).__name__
+    if found := re.match(r"You must specify '(\w+)'.*Available options: (.*)", text):
+        return f"{found[1]}= is missing; choose from {', '.join(found[2].split())}"
+    if found := re.match(r"Could not override '([^']*)'", text):
+        return f"{found[1]} is not a key of this run; --help lists the keys and groups"
+    return text
 
 
-def guarded(task: Task, cfg: DictConfig) -> None:
-    """Run one job; in a multirun a wrong job must not stop the others."""
-    hydra = HydraConfig.get()
-    try:
-        task(cfg, list(hydra.overrides.task))
-    except UserError as error:
-        if hydra.mode == RunMode.MULTIRUN or _full_error():
-            raise
-        _exit(f"error: {error}", 2)
-    except Interrupted as stop:
-        _exit(str(stop), stop.exit_code)
+class Guard:
+    """Runs a Hydra main. HYDRA_FULL_ERROR=1 in the environment asks for tracebacks instead of lines."""
+
+    def __init__(self):
+        self.full_error = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
+        self.started = False
+
+    def task(self, task: Task, cfg: DictConfig) -> None:
+        """One job; in a multirun a wrong job must not stop the others."""
+        self.started = True
+        hydra = HydraConfig.get()
+        try:
+            task(cfg, list(hydra.overrides.task))
+        except UserError as error:
+            if hydra.mode == RunMode.MULTIRUN or self.full_error:
+                raise
+            self._exit(f"error: {error}", 2)
+        except Interrupted as stop:
+            self._exit(str(stop), stop.exit_code)
+
+    def launch(self, main: Callable[[], None]) -> None:
+        if self.full_error:
+            return main()
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
+        try:
+            main()
+        except KeyboardInterrupt:
+            self._exit("interrupted before anything was trained" if not self.started else "interrupted", 130)
+        except Exception as error:
+            if self.started and not isinstance(error, UserError):
+                raise  # a bug of ours: show it whole
+            self._exit(f"error: {one_line(error)}", 2)
+
+    @staticmethod
+    def _exit(line: str, code: int) -> None:
+        print(line, file=sys.stderr, flush=True)
+        sys.exit(code)
 
 
-def launch(main: Callable[[], None]) -> None:
-    """Call a hydra main; wrong input ends in one line, unless HYDRA_FULL_ERROR=1 asks for the traceback."""
-    sys.argv[0] = str(Path(sys.argv[0]))
-    if _full_error():
-        main()
-        return
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
-    _OURS.append(True)
-    try:
-        main()
-    except (UserError, HydraException, OmegaConfBaseException) as error:
-        _exit(f"error: {one_line(error)}", 2)
-
-
-_OURS: list[bool] = []
-
-
-def _full_error() -> bool:
-    return not _OURS and os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
-
-
-def _exit(line: str, code: int) -> None:
-    print(line, file=sys.stderr, flush=True)
-    sys.exit(code)
+guard = Guard()

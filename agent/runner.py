@@ -143,7 +143,7 @@ class Runner:
         skills = self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, "eval skills", self.frame)))
         self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
         returns = [self._episode(lambda obs, step: skills.select(obs, step, first=step == 0))[0] for _ in range(count)]
-        return self._row(returns, self.config["skills"]["eval"])
+        return self._row(returns, self.parts.skills.rule)
 
     def evaluate_skills(self) -> dict[str, Any]:
         """Each skill once from one and the same start, for the log only: what differs is then the skill's doing."""

@@ -64,7 +64,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("name", "phase", "domain", "primal_task", "env", "skill_space", "objective", "device", "obs_type",
                      "skill_index", "action_input", "critic_heads", "surgery_scope", "eval", "_target_", "div_reward",
                      "denominator", "positive", "metric", "numerics", "particle", "entropy_form", "pool", "knn_scale",
-                     "cpc", "transition", "rnd_reward", "rnd_on", "wandb_project"), WORD),
+                     "cpc", "finetune_skills", "transition", "rnd_reward", "rnd_on", "wandb_project"), WORD),
     **dict.fromkeys(("first",), optional(WORD)),
     **dict.fromkeys(("variant", "pretrain_variant"), optional(NAME)),
     "run_root": PATH,

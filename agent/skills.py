@@ -32,7 +32,9 @@ class SkillSpace:
 
 
 class SkillSource:
-    """What all sources share: the space, the current skill, and how it is saved."""
+    """What all sources share: the space, the current skill, and how it is saved. By itself: no skill at all."""
+
+    rule = "none"  # how evaluation draws skills, for eval.csv
 
     def __init__(self, space: SkillSpace, skill: np.ndarray):
         self.space, self.skill = space, skill
@@ -55,6 +57,8 @@ class SkillSource:
 class Fixed(SkillSource):
     """One skill throughout; index -1 draws it once."""
 
+    rule = "fixed"
+
     def __init__(self, space: SkillSpace, rng: np.random.Generator, *, index: int):
         if not -1 <= index < space.dim:
             raise UserError(f"skills.index={index} is outside the {space.dim} skills; "
@@ -71,7 +75,7 @@ class Switching(SkillSource):
 
     def __init__(self, space: SkillSpace, rng: np.random.Generator, *, interval: int, eval_rule: str):
         super().__init__(space, np.zeros(space.dim, np.float32))
-        self.eval_rule = choose("skills.eval", eval_rule, EVAL_RULES)
+        self.rule = choose("skills.eval", eval_rule, EVAL_RULES)
         self.rng, self.interval = rng, interval
 
     def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
@@ -80,14 +84,17 @@ class Switching(SkillSource):
         return self.skill
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
-        if self.eval_rule == "per_call":
+        if self.rule == "per_call":
             return Fixed(self.space, rng, index=-1)
-        interval = self.interval if self.eval_rule == "switching" else 0
-        return Switching(self.space, rng, interval=interval, eval_rule=self.eval_rule)
+        interval = self.interval if self.rule == "switching" else 0
+        return Switching(self.space, rng, interval=interval, eval_rule=self.rule)
 
 
 def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Generator) -> SkillSource:
-    """The source that a `skills=` yaml names."""
+    """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml names."""
+    if config["phase"] == "pretrain":
+        return Switching(space, rng, interval=config["skill_interval"], eval_rule="per_episode")
+    config = config["skills"]
     name = choose("skills", config["name"], ("none", "switching", "fixed"))
     if (name == "none") != (space.dim == 0):
         raise UserError(f"skills={name} does not fit an agent with {space.dim} skills; "

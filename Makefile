@@ -1,0 +1,68 @@
+# Set up and run. Every target installs what it needs into .venv first; `make` alone lists the targets.
+
+SUPPORTED := 3.10 3.11 3.12
+VENV      := .venv
+BIN       := $(VENV)/bin
+STAMP     := $(VENV)/.installed
+ARGS      ?=
+
+# The interpreter that .venv is made from: the first one that runs and suits (a shim may exist and not run).
+QUERY   = import sys; print("%d.%d" % sys.version_info[:2])
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.10 python; do \
+	  v=$$($$p -c '$(QUERY)' 2>/dev/null); \
+	  for s in $(SUPPORTED); do test "$$v" = $$s && echo $$p && exit; done; \
+	done; echo python3)
+
+# $(call version,PYTHON,MODULE): its "3.x", or nothing if it does not run or cannot import MODULE.
+version = $(shell $(1) -c 'import $(2); $(QUERY)' 2>/dev/null)
+
+comma  := ,
+LABMAZE = labmaze$(comma) which dm_control needs$(comma) has no wheel there
+ADVICE  = use Python 3.10-3.12, e.g. make PYTHON=python3.11 $(MAKECMDGOALS)
+refuse = $(if $(filter $(SUPPORTED),$(1)),,$(error $(strip \
+	$(if $(1),\
+	  $(if $(filter 2.% 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7 3.8 3.9,$(1)),\
+	    $(PYTHON) is Python $(1)$(comma) too old; $(ADVICE),\
+	    $(PYTHON) is Python $(1): $(LABMAZE); $(ADVICE)),\
+	  $(PYTHON) does not run; $(ADVICE)))))
+refuse_bare = $(if $(call version,$(PYTHON),ensurepip),,$(error \
+	$(PYTHON) cannot make a .venv: install python3-venv$(comma) or choose another with make PYTHON=...))
+new_venv = $(call refuse,$(call version,$(PYTHON),sys))$(refuse_bare)$(PYTHON) -m venv --clear $(VENV)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo pretrain finetune test lint clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP)  ## make .venv and install requirements.txt (again only when that file changes)
+
+demo: $(STAMP)  ## a small run from start to end on a CPU: pre-train, fine-tune, draw runs/demo.png
+	$(BIN)/python pretrain.py agent=amped domain=walker preset=cpu variant=demo num_train_frames=16000
+	$(BIN)/python finetune.py agent=amped task=walker_stand preset=cpu variant=demo num_train_frames=10000
+	$(BIN)/python -m analysis.curves --out runs/demo.png \
+	  runs/pretrain/walker/amped/demo/seed_1 runs/finetune/walker_stand/amped/demo/switching/seed_1
+
+pretrain: $(STAMP)  ## pretrain.py; ARGS="agent=amped domain=walker preset=cpu seed=3"
+	$(BIN)/python pretrain.py $(ARGS)
+
+finetune: $(STAMP)  ## finetune.py; ARGS="agent=amped task=walker_run preset=cpu seed=3"
+	$(BIN)/python finetune.py $(ARGS)
+
+test: $(STAMP)  ## the test suite; ARGS="-k surgery" or ARGS="-m slow" for pytest
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)  ## ruff
+	$(BIN)/python -m ruff check $(ARGS)
+
+clean:  ## remove .venv and caches; runs/ stays
+	rm -rf $(VENV) .pytest_cache .ruff_cache
+	find . \( -path ./.git -o -path ./runs \) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# A .venv that runs is updated in place; otherwise it is made anew, after the interpreter has been checked.
+$(STAMP): requirements.txt
+	@$(if $(filter $(SUPPORTED),$(call version,$(BIN)/python,pip)),:,$(new_venv))
+	@echo "Installing requirements.txt into $(VENV); the first time takes a few minutes."
+	@$(BIN)/python -m pip install -qq --no-input --disable-pip-version-check -r requirements.txt
+	@touch $@

@@ -1,0 +1,78 @@
+"""Environments by name, every one an `Env`: flat float32 observations, actions in [-1, 1], checkpoints."""
+
+import importlib
+
+import dm_env
+
+from envs.base import Env, NotRestorable, check_repeat, check_seed
+
+__all__ = ["DOMAINS", "TASKS", "Env", "NotRestorable", "make"]
+
+DOMAINS = {
+    "walker": ("stand", "walk", "run", "flip"),
+    "quadruped": ("stand", "walk", "run", "jump"),
+    "jaco": ("reach_top_left", "reach_top_right", "reach_bottom_left", "reach_bottom_right"),
+}
+TASKS = {f"{domain}_{task}": domain for domain, tasks in DOMAINS.items() for task in tasks}
+NAMES = f"choose from {', '.join(TASKS)}, dummy, gymnasium:<ID>, some.module:function"
+
+
+def make(name: str, *, seed: int, obs_type: str = "states", action_repeat: int = 1) -> Env:
+    """An environment by name: a key of TASKS, "dummy", "gymnasium:<ID>", or "some.module:function".
+
+    The function takes `seed` and returns a dm_env.Environment or a gymnasium.Env.
+    """
+    if obs_type == "pixels":
+        raise ValueError("pixel observations are not supported yet, use obs_type=states")
+    if obs_type != "states":
+        raise ValueError(f"unknown obs_type {obs_type!r}; choose from states (pixels: not supported yet)")
+    seed, action_repeat = check_seed(seed), check_repeat(action_repeat)
+    kind, _, rest = name.partition(":")
+    if name in TASKS:
+        return _task(name, seed, action_repeat)
+    if name == "dummy":
+        from envs.dummy import Dummy
+
+        return Dummy(seed=seed, action_repeat=action_repeat)
+    if not (kind and rest):
+        raise ValueError(f"unknown environment {name!r}; {NAMES}")
+    if kind == "gymnasium":
+        from envs.gym import GymEnv, load
+
+        return GymEnv(lambda seed: load(rest), seed=seed, action_repeat=action_repeat)
+    return _from_function(kind, rest, seed, action_repeat)
+
+
+# dm_control and gymnasium are imported only when asked for: they take a second, and either may be absent.
+
+
+def _task(name: str, seed: int, action_repeat: int) -> Env:
+    from envs.dmc import TaskEnv  # before the domain's module: it settles MUJOCO_GL
+
+    domain = TASKS[name]
+    module = importlib.import_module(f"envs.{domain}")
+    task = name.removeprefix(f"{domain}_")
+    return TaskEnv(lambda seed: module.make(task, seed), seed=seed, action_repeat=action_repeat)
+
+
+def _from_function(module: str, function: str, seed: int, action_repeat: int) -> Env:
+    try:
+        factory = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"unknown environment {module}:{function} ({error}); {NAMES}") from error
+
+    def build(seed: int):
+        return factory(seed=seed)
+
+    native = build(seed)
+    if isinstance(native, dm_env.Environment):
+        from envs.dmc import DMEnv as Adapter
+    else:
+        import gymnasium
+
+        from envs.gym import GymEnv as Adapter
+
+        if not isinstance(native, gymnasium.Env):
+            raise ValueError(f"{module}:{function} returned {type(native).__name__}; "
+                             "it must return a dm_env.Environment or a gymnasium.Env")
+    return Adapter(build, seed=seed, native=native, action_repeat=action_repeat)

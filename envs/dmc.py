@@ -1,0 +1,63 @@
+"""dm_env environments (dm_control's suite and composer, or a third party's) as `Env`."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from envs.base import Adapter, Outcome, pack_random, unpack_random
+
+# Without a display, dm_control's default (glfw) warns when imported. Set MUJOCO_GL=egl or osmesa to render.
+os.environ.setdefault("MUJOCO_GL", "disable")
+
+
+def find_random(native) -> np.random.RandomState | None:
+    """The RandomState that drives a composer environment or a suite task."""
+    task = getattr(native, "task", None)
+    for found in (getattr(native, "random_state", None), getattr(task, "random", None)):
+        if isinstance(found, np.random.RandomState):
+            return found
+    return None
+
+
+class DMEnv(Adapter):
+    def _describe(self) -> dict:
+        action = self._native.action_spec()
+        if not hasattr(action, "minimum"):
+            raise ValueError(f"the action spec must be one bounded array, got {action}")
+        self._action_shape, self._action_dtype = action.shape, action.dtype
+        low, high = (np.broadcast_to(b, action.shape).ravel() for b in (action.minimum, action.maximum))
+        observation = self._native.observation_spec()
+        parts = observation.values() if isinstance(observation, Mapping) else [observation]
+        return {"obs_dim": sum(int(np.prod(part.shape)) for part in parts), "low": low, "high": high}
+
+    def _reset(self):
+        return self._native.reset().observation
+
+    def _step(self, action: np.ndarray) -> Outcome:
+        ts = self._native.step(action.reshape(self._action_shape).astype(self._action_dtype))
+        # Not `ts.discount or 1.0`: that would turn a terminal into a time limit.
+        discount = 1.0 if ts.discount is None else ts.discount
+        return Outcome(ts.observation, ts.reward, discount, ts.last())
+
+    def _get_source(self) -> dict | None:
+        random = find_random(self._native)
+        if random is not None:
+            return pack_random(random)
+        if hasattr(self._native, "get_state") and hasattr(self._native, "set_state"):
+            return {"own": self._native.get_state()}
+        return None
+
+    def _set_source(self, source: dict) -> None:
+        self._untouched = None
+        if "own" in source:
+            self._native.set_state(source["own"])
+        else:
+            unpack_random(find_random(self._native), source)
+
+
+class TaskEnv(DMEnv):
+    """Our own tasks: building them draws no random numbers (a test holds this), so seed() need not build."""
+
+    def _seed(self, seed: int) -> None:
+        find_random(self._native).seed(seed)
