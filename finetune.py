@@ -16,7 +16,7 @@ from utils import UserError, load_snapshot
 SIZES = ("hidden_dim", "layers", "action_input")  # of the learner: taken from the snapshot
 
 
-def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]) -> dict[str, Any]:
+def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]) -> dict:
     """The config with the snapshot's network sizes; refuses a snapshot of something else."""
     for key, ours in (("agent", config["agent"]["name"]), ("domain", config["domain"]["name"])):
         if snapshot[key] != ours:
@@ -41,7 +41,7 @@ def finetune(cfg: DictConfig, overrides: list[str]) -> Path:
     return build.run(config, path, config["task"]["env"], device, warm_start=weights, info=info)
 
 
-@hydra.main(config_path="configs", config_name="finetune", version_base="1.3")
+@hydra.main(config_path=str(Path(__file__).parent / "configs"), config_name="finetune", version_base="1.3")
 def main(cfg: DictConfig) -> None:
     guard.task(finetune, cfg)
 

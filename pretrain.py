@@ -22,7 +22,7 @@ def pretrain(cfg: DictConfig, overrides: list[str]) -> Path:
     return build.run(config, run_path(config, overrides), config["domain"]["primal_task"], device)
 
 
-@hydra.main(config_path="configs", config_name="pretrain", version_base="1.3")
+@hydra.main(config_path=str(Path(__file__).parent / "configs"), config_name="pretrain", version_base="1.3")
 def main(cfg: DictConfig) -> None:
     guard.task(pretrain, cfg)
 

@@ -6,7 +6,15 @@ import numpy as np
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.intrinsic import RND, AnInfoNCE, ParticleEntropy, RecentStates, RunningMoments, TransitionEncoder, masked_mean
+from agent.intrinsic import (
+    RND,
+    AnInfoNCE,
+    ParticleEntropy,
+    RecentStates,
+    RunningMoments,
+    TransitionEncoder,
+    masked_mean,
+)
 from replay_buffer import Batch
 from utils import UserError, choose
 

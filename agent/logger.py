@@ -32,7 +32,7 @@ class Table:
                 with self.path.open("a") as file:
                     file.write(self._lines([row], header=False))
         except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror}; snapshots and checkpoints are intact") from error
+            raise UserError(f"cannot write {self.path}: {error.strerror}; earlier snapshots are intact") from error
 
     def _lines(self, rows: list[dict[str, str]], *, header: bool) -> str:
         out = io.StringIO()
@@ -120,4 +120,5 @@ def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any
                           settings=wandb.Settings(silent=True, init_timeout=60))
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"Weights & Biases did not start ({reason}); set WANDB_MODE=offline or use_wandb=false") from error
+        raise UserError(f"Weights & Biases did not start ({reason}); "
+                        "set WANDB_MODE=offline or use_wandb=false") from error

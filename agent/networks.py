@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -20,7 +22,7 @@ def init_weights(module: nn.Module) -> nn.Module:
 def mlp(*sizes: int) -> nn.Sequential:
     """Linear layers with ReLU between them, none after the last."""
     layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for i, (a, b) in enumerate(pairwise(sizes)):
         layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
     return init_weights(nn.Sequential(*layers))
 

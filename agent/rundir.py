@@ -121,7 +121,8 @@ class RunDirectory:
             raise UserError(f"{self.path} is in use by another process; wait for it, or give variant=NAME") from None
         except OSError as error:
             self.close()
-            raise UserError(f"cannot write to {self.path}: {error.strerror}; choose another place by run_root=DIR") from error
+            raise UserError(f"cannot write to {self.path}: {error.strerror}; "
+                            "choose another place by run_root=DIR") from error
 
     def close(self) -> None:
         if self._lock is not None:

@@ -16,7 +16,7 @@ from agent.base import Learner, Objective
 from agent.logger import Logger
 from agent.rundir import RunDirectory
 from agent.skills import SkillSource
-from envs import Env
+from envs import Env, NotRestorable
 from replay_buffer import ReplayBuffer
 from utils import Streams, UserError, save_snapshot, stream_seed, versions, weights
 
@@ -38,7 +38,7 @@ class Interrupted(Exception):
     """SIGINT or SIGTERM arrived; the run is saved and can be continued."""
 
     def __init__(self, signum: int, frame: int):
-        super().__init__(f"{signal.Signals(signum).name}: saved at frame {frame}; the same command continues from there")
+        super().__init__(f"{signal.Signals(signum).name}: saved at frame {frame}; the same command continues there")
         self.exit_code = 128 + signum
 
 
@@ -207,18 +207,31 @@ class Runner:
     def state_dict(self) -> dict[str, Any]:
         p = self.parts
         state = {name: getattr(p, name).state_dict() for name in ("skills", "learner", "objective", "memory", "rng")}
-        return {**state, "env": p.env.get_state(), "logger": self.logger.state_dict(), "step": self.step,
+        return {**state, "env": self._env_state(), "logger": self.logger.state_dict(), "step": self.step,
                 "episode_return": self.episode_return, "episodes": self.episodes,
                 "wall_seconds": time.monotonic() - self.started}
+
+    def _env_state(self) -> dict[str, Any] | None:
+        try:
+            return self.parts.env.get_state()
+        except NotRestorable:  # a foreign environment: everything else is still saved
+            return None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         p = self.parts
         for name in ("skills", "learner", "objective", "memory", "rng"):
             getattr(p, name).load_state_dict(state[name])
-        self.time_step = p.env.set_state(state["env"])
         self.logger.load_state_dict(state["logger"])
         for name in ("step", "episode_return", "episodes", "wall_seconds"):
             setattr(self, name, state[name])
+        if state["env"] is None:
+            print("this environment cannot be restored: the run continues with a new episode, not bit for bit")
+            self.time_step, self.episode_return = None, 0.0
+            return
+        try:
+            self.time_step = p.env.set_state(state["env"])
+        except NotRestorable as error:
+            raise UserError(f"cannot continue {self.directory.path}: {error}") from error
 
     def _result(self) -> dict[str, Any]:
         config = self.config

@@ -119,7 +119,7 @@ def _check_together(config: dict[str, Any]) -> None:
         raise UserError(f"task={task['name']} belongs to domain {task['domain']}, not to {config['domain']['name']}; "
                         f"leave domain= away, it follows from the task")
     if config["agent"]["skill_space"] != "none" and config["skill_dim"] < 1:
-        raise UserError(f"skill_dim={config['skill_dim']} is not valid; agent {config['agent']['name']} needs 1 or more")
+        raise UserError(f"skill_dim={config['skill_dim']} is too small; agent {config['agent']['name']} needs skills")
 
 
 def pick_device(name: str) -> torch.device:
