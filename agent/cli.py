@@ -35,6 +35,20 @@ def one_line(error: Exception) -> str:
     return text
 
 
+def quote_paths(arguments: list[str]) -> list[str]:
+    """Paths and variants hold commas, spaces and equal signs, which Hydra takes for grammar: quote them for the user."""
+    if {"-m", "--multirun"} & set(arguments):
+        return arguments  # there a comma separates the values of a sweep
+    quoted = []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in ("snapshot", "run_root", "variant", "pretrain_variant") and re.search(r"[^\w./-]", value):
+            if value[0] not in "'\"" and "${" not in value:
+                value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        quoted.append(f"{key}={value}" if "=" in argument else argument)
+    return quoted
+
+
 class Guard:
     """Runs a Hydra main. HYDRA_FULL_ERROR=1 in the environment asks for tracebacks instead of lines."""
 
@@ -56,6 +70,7 @@ class Guard:
             self._exit(str(stop), stop.exit_code)
 
     def launch(self, main: Callable[[], None]) -> None:
+        sys.argv[1:] = quote_paths(sys.argv[1:])
         if self.full_error:
             return main()
         os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs

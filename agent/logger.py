@@ -74,13 +74,18 @@ class Logger:
             self.sums[key] = self.sums[key] + value if key in self.sums else value
             self.counts[key] = self.counts.get(key, 0) + 1
 
-    def close_window(self, frame: int, extra: dict[str, Any]) -> dict[str, float]:
-        """One row of train.csv; stops the run when a quantity is not finite."""
+    def means(self, frame: int) -> dict[str, float]:
+        """Means of the open window; a quantity that is not finite stops the run by name."""
         means = {key: float(total) / self.counts[key] for key, total in self.sums.items()}
-        self.sums, self.counts = {}, {}
         for key, value in means.items():
             if not math.isfinite(value):
                 raise UserError(f"{key} became {value} before frame {frame}; stopped, the last snapshot is intact")
+        return means
+
+    def close_window(self, frame: int, extra: dict[str, Any]) -> dict[str, float]:
+        """One row of train.csv."""
+        means = self.means(frame)
+        self.sums, self.counts = {}, {}
         self.train.add({"frame": frame, **extra, **dict(sorted(means.items()))})
         self._publish(frame, {**extra, **means}, "train")
         return means

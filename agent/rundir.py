@@ -94,7 +94,7 @@ class RunDirectory:
         """Refuse a directory that holds another setting."""
         try:
             stored = yaml.safe_load((self.path / "config.yaml").read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{self.path / 'config.yaml'} cannot be read ({type(error).__name__}); "

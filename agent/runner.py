@@ -108,7 +108,7 @@ class Runner:
             p.memory.begin(self.time_step.observation)
         obs = self.time_step.observation
         skill = p.skills.select(obs, self.step, first=self.time_step.first())
-        action = p.learner.act(obs, skill, self.step, explore=True)
+        action = self._act(obs, skill, explore=True)
         if p.learner.due(p.memory, self.step):
             self.logger.add(p.learner.learn(p.memory, p.objective, self.step))
         following = p.env.step(action)
@@ -121,6 +121,14 @@ class Runner:
         if following.last():
             self.logger.add({"episode/return": torch.tensor(self.episode_return)})
             self.episode_return, self.episodes = 0.0, self.episodes + 1
+
+    def _act(self, obs: np.ndarray, skill: np.ndarray, *, explore: bool) -> np.ndarray:
+        action = self.parts.learner.act(obs, skill, self.step, explore=explore)
+        if not np.isfinite(action).all():
+            self.logger.means(self.frame)  # names the quantity that went first, if it is in the open window
+            self._require_finite()
+            raise UserError(f"the action is not finite at frame {self.frame}; stopped, the last snapshot is intact")
+        return action
 
     def _check_finite(self, time_step: dm_env.TimeStep) -> None:
         if not (np.isfinite(time_step.observation).all() and np.isfinite(time_step.reward)):
@@ -168,7 +176,7 @@ class Runner:
             if self.signum:  # the evaluation is repeated after the resume: nothing of it is kept
                 self._stop()
             skill = choose_skill(time_step.observation, len(visited))
-            time_step = env.step(self.parts.learner.act(time_step.observation, skill, self.step, explore=False))
+            time_step = env.step(self._act(time_step.observation, skill, explore=False))
             total += time_step.reward
             visited.append(time_step.observation)
         return total, np.array(visited)

@@ -39,7 +39,9 @@ def cli(monkeypatch, capsys, tmp_path):
 
     def call(script: str, *args: str, preset: str | None = "smoke") -> Output:
         defaults = [f"preset={preset}"] if preset else []
-        monkeypatch.setattr(sys, "argv", [f"{script}.py", f"run_root={tmp_path / 'runs'}", *defaults, *args])
+        if not any(a.startswith("run_root=") for a in args):
+            defaults.append(f"run_root={tmp_path / 'runs'}")
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", *args, *defaults])
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         capsys.readouterr()
         code = 0

@@ -1,0 +1,66 @@
+"""What the README shows runs as it stands."""
+
+import re
+import shlex
+
+import pytest
+import torch
+from conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def section(title: str) -> str:
+    return README.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def named_files(text: str) -> dict[str, str]:
+    """`path` on a line of its own, followed by a code block."""
+    return dict(re.findall(r"^`([\w./]+)`\n```\w+\n(.*?)```", text, re.M | re.S))
+
+
+def test_the_domain_example_pretrains_and_finetunes(cli, tmp_path, monkeypatch):
+    files = named_files(section("Add a domain"))
+    assert set(files) == {"domain/pendulum.yaml", "task/pendulum_swingup.yaml", "my_envs.py"}
+    for name, text in files.items():
+        path = tmp_path / "my_configs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    commands = re.findall(r"^python (\w+)\.py (.*)$", section("Add a domain"), re.M)
+    assert [script for script, _ in commands] == ["pretrain", "finetune"]
+    for script, args in commands:
+        out = cli(script, *shlex.split(args.replace("my_configs", str(tmp_path / "my_configs"))), preset=None)
+        assert out.code == 0, out.err
+    assert list(cli.root.glob("finetune/pendulum_swingup/amped/*/switching/seed_1/result.json"))
+
+    monkeypatch.syspath_prepend(tmp_path / "my_configs")
+    out = cli("pretrain", "domain.primal_task=my_envs:make")
+    assert out.code == 0 and "obs 5, action 1" in out.out, out.err
+
+
+def test_the_method_example_is_an_objective_that_trains(cli, tmp_path, monkeypatch):
+    (code,) = re.findall(r"```python\n(.*?)```", section("Add a method"), re.S)
+    imports = "import torch\nfrom agent.base import Objective, descend\nfrom agent.intrinsic import RND\n\n\n"
+    (tmp_path / "novelty_example.py").write_text(imports + code)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent/novelty.yaml").write_text(
+        "# @package _global_\nagent:\n  name: novelty\n  skill_space: none\n  finetune_skills: none\n  objective:\n"
+        "    _target_: novelty_example.Novelty\n    hidden_dim: ${learner.hidden_dim}\n    lr: ${learner.lr}\n"
+        "skill_dim: 0\nskill_interval: 0\n")
+    assert cli("pretrain", "--config-dir", str(tmp_path), "agent=novelty").code == 0
+    assert cli("finetune", "--config-dir", str(tmp_path), "agent=novelty", "task=walker_walk").code == 0
+    (snapshot,) = cli.root.glob("pretrain/walker/novelty/**/snapshot_120.pt")
+    assert any(k.startswith("rnd.") for k in torch.load(snapshot, weights_only=True)["objective"])
+
+
+def test_every_agent_and_preset_is_named():
+    for group in ("agent", "preset", "surgery", "skills"):
+        for path in (ROOT / "configs" / group).glob("*.yaml"):
+            if path.stem != "default":
+                assert path.stem in README, f"{group}={path.stem}"
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(((?!#|http)[^)]+)\)", README))
+def test_linked_files_exist(path):
+    assert (ROOT / path).exists()
