@@ -74,10 +74,8 @@ class ReplayBuffer:
             self._mark((self.head - self.nstep) % self.capacity, True)
 
     def _place(self, obs: np.ndarray, episode_step: int) -> None:
-        # A start s reads rows s .. s + nstep: overwriting a row ends every start that reads it.
-        if self.size == self.capacity:
-            for back in range(self.nstep + 1):
-                self._mark((self.head - back) % self.capacity, False)
+        # A start reads the rows after it; those behind the head lost their own rows, and so their marks, before.
+        self._mark(self.head, False)
         self.fields["obs"][self.head] = obs
         self.fields["episode_step"][self.head] = episode_step
         self.size = max(self.size, self.head + 1)
@@ -114,6 +112,7 @@ class ReplayBuffer:
         return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
 
     def state_dict(self) -> dict[str, Any]:
+        """Views of the live arrays: to be saved at once."""
         arrays = {name: torch.from_numpy(a[: self.size]) for name, a in self.fields.items()}
         return {"fields": arrays, "head": self.head, "size": self.size, "num_valid": self.num_valid}
 
@@ -121,3 +120,4 @@ class ReplayBuffer:
         self.head, self.size, self.num_valid = state["head"], state["size"], state["num_valid"]
         for name, array in state["fields"].items():
             self.fields[name][: self.size] = array.numpy()
+        self.fields["valid"][self.size :] = False

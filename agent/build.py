@@ -99,9 +99,9 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
         directory.finish(Runner(config, directory, parts, logger, info or {}).train())
         print(f"finished: {path}", flush=True)
     finally:
+        directory.close()
         if logger:
             logger.close()
-        directory.close()
     return path
 
 

@@ -161,7 +161,7 @@ class DDPG(Trainable):
         def product(x, action, y1, y2):
             g1 = torch.func.grad(loss)(parameters, x, action, y1, columns[0])
             g2 = torch.func.grad(loss)(parameters, x, action, y2, columns[1])
-            return sum((g1[k] * g2[k]).sum() for k in g1)
+            return torch.stack([(g1[k] * g2[k]).sum() for k in g1]).sum()
 
         y1, y2 = list(targets.values())[:2]
         x = torch.cat([batch.obs, batch.skill], 1)

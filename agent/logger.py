@@ -106,7 +106,7 @@ class Logger:
         if self.tb:
             self.tb.close()
         if self.wandb:
-            self.wandb.finish(quiet=True)
+            self.wandb.finish()
 
     def state_dict(self) -> dict[str, Any]:
         return {"train": self.train.text(), "eval": self.eval.text(), "sums": self.sums, "counts": self.counts}

@@ -87,6 +87,10 @@ class RunDirectory:
         self._lock: int | None = None
 
     @property
+    def variant(self) -> str:
+        return self.path.parts[-2 if self.config["phase"] == "pretrain" else -3]
+
+    @property
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 

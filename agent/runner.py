@@ -245,7 +245,7 @@ class Runner:
         config = self.config
         return {**self.info, "phase": config["phase"], "agent": config["agent"]["name"],
                 "domain": config["domain"]["name"], "task": config.get("task", {}).get("name"), "seed": config["seed"],
-                "variant": self.directory.path.name, "frame": self.frame, "final": self.last_eval,
+                "variant": self.directory.variant, "frame": self.frame, "final": self.last_eval,
                 "wall_seconds": round(time.monotonic() - self.started, 1), "versions": versions(),
                 "snapshot": self.directory.snapshot_path(self.frame).name}
 

@@ -93,7 +93,7 @@ class Switching(SkillSource):
 def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Generator) -> SkillSource:
     """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml names."""
     if config["phase"] == "pretrain":
-        return Switching(space, rng, interval=config["skill_interval"], eval_rule="per_episode")
+        return Switching(space, rng, interval=config.get("skill_interval", 0), eval_rule="per_episode")
     config = config["skills"]
     name = choose("skills", config["name"], ("none", "switching", "fixed"))
     if (name == "none") != (space.dim == 0):

@@ -204,6 +204,16 @@ def test_release_diversity_takes_the_first_positive_and_all_others_in_the_denomi
     close(objective.rewards(batch)[0]["diversity"], np.exp(logs)[:, None], rtol=1e-3, atol=1e-5)
 
 
+def test_literal_diversity_is_the_log_of_eq4_without_a_temperature():
+    objective, batch = make("agent=amped_literal"), make_batch()
+    fill(objective)
+    index = batch.skill.argmax(1).numpy()
+    features = array(objective.contrast.head(objective.contrast.embed(batch.next_obs)))
+    logs = bracket_of_eq4(features, index, drawn_partners(objective, index), np.eye(SKILLS), temperature=1,
+                          all_others=False)
+    close(objective.rewards(batch)[0]["diversity"], logs[:, None], rtol=1e-3)
+
+
 @pytest.mark.parametrize("reward, expected", [
     ("ratio", [0.2, 0.4, 0.3]),  # (0.2 + 0.4) / 2
     ("log_ratio", [-2.0, -1.0, -1.5]),

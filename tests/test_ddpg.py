@@ -558,8 +558,9 @@ def test_measuring_the_conflict_changes_nothing():
 
 @pytest.mark.parametrize("init_critic", [True, False])
 @pytest.mark.parametrize("sync_target", [True, False])
-def test_a_warm_start_keeps_the_actor_and_the_critics_trunk(init_critic, sync_target):
-    old = make(init=1, streams=TWO, critic_heads="per_stream")  # heads of another shape do not matter
+@pytest.mark.parametrize("heads", ["shared", "per_stream"])  # the old heads do not matter, nor their shape
+def test_a_warm_start_keeps_the_actor_and_the_critics_trunk(init_critic, sync_target, heads):
+    old = make(init=1, streams=TWO, critic_heads=heads)
     for step in range(3):
         old.learn(Tape(step), task_and_negative(), step)
     new, fresh = make(init=2, init_critic=init_critic, sync_target=sync_target), make(init=2)

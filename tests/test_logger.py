@@ -54,6 +54,14 @@ def test_a_quantity_that_is_reported_less_often_is_averaged_over_its_own_reports
     assert logger.close_window(10, {}) == {"loss": 3.0, "conflict": 0.5}
 
 
+def test_looking_at_the_means_leaves_the_window_open(tmp_path):
+    logger = make(tmp_path)
+    add(logger, loss=1.0)
+    assert logger.means(5) == {"loss": 1.0}
+    add(logger, loss=3.0)
+    assert logger.close_window(10, {}) == {"loss": 2.0} and logger.means(10) == {}
+
+
 def test_adding_leaves_the_metrics_tensors_alone(tmp_path):
     logger, value = make(tmp_path), torch.tensor(2.0)
     logger.add({"loss": value})
