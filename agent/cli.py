@@ -36,7 +36,7 @@ def one_line(error: Exception) -> str:
 
 
 def quote_paths(arguments: list[str]) -> list[str]:
-    """Paths and variants hold commas, spaces and equal signs, which Hydra takes for grammar: quote them for the user."""
+    """Paths and variants hold commas, spaces and equal signs, which Hydra takes for grammar: quote them."""
     if {"-m", "--multirun"} & set(arguments):
         return arguments  # there a comma separates the values of a sweep
     quoted = []

@@ -402,6 +402,17 @@ def test_losses_are_those_of_the_equations_and_lone_anchors_do_not_count():
     close(metrics["rnd/loss"], error.mean())
 
 
+def test_release_losses_are_those_of_the_public_code():
+    objective, batch = make("agent=amped_release"), make_batch()
+    far = batch._replace(next_obs=1000 * batch.next_obs)  # every exponential underflows
+    key, query = array(objective.encoder.pair(batch.obs, far.next_obs)), array(objective.encoder.skill(batch.skill))
+    similarity = np.exp((1 - cdist(query, key, "cosine")) / 0.5)
+    negatives = np.maximum(similarity.sum(1) - np.exp(2), 1e-6) + 1e-6  # minus e^(1/T)
+    metrics = objective.update(far)
+    close(metrics["diversity/loss"], -math.log(1e-6))
+    close(metrics["cpc/loss"], -np.mean(np.log(similarity.diagonal() / negatives)), atol=1e-5)
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_repeated_updates_on_one_batch_lower_every_loss(agent):
     objective, batch = make(f"agent={agent}"), make_batch()

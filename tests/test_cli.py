@@ -256,7 +256,7 @@ def test_a_full_disk_leaves_the_old_file_as_it_was(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        with pytest.raises(UserError, match="cannot write .*intact"):
+        with pytest.raises(UserError, match=r"cannot write .*intact"):
             save_torch(path, {"kind": "snapshot", "x": torch.zeros(100_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -31,14 +31,12 @@ class HostTensor(AssertionError):
 class OnlyMeta(TorchDispatchMode):
     """Refuses every operation that takes or gives a tensor outside `meta`.
 
-    Two kinds of 0-d tensors are exempt: those inside an optimiser's step, for Adam keeps its own count of steps on the
-    host, and Python numbers that vmap wraps (`0 + x`), which need no transfer.
+    0-d tensors inside an optimiser's step are exempt: Adam keeps its own count of steps on the host.
     """
 
     def __init__(self):
         super().__init__()
         self.in_step, self.operations = False, 0
-        self.numbers: list[torch.Tensor] = []  # the wrapped ones
 
     def __enter__(self):
         def mark(inside):
@@ -57,15 +55,13 @@ class OnlyMeta(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         self.operations += 1
-        if function is torch.ops.aten._to_copy.default and isinstance(args[0], int | float):
-            self.numbers.append(result)
         for leaf in tree_leaves((args, kwargs, result)):
             if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" and not self.exempt(leaf):
                 raise HostTensor(f"{function}: a tensor of shape {tuple(leaf.shape)} on {leaf.device}")
         return result
 
     def exempt(self, tensor):
-        return tensor.ndim == 0 and (self.in_step or any(tensor is number for number in self.numbers))
+        return tensor.ndim == 0 and self.in_step
 
 
 class MetaMemory:
