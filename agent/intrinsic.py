@@ -52,7 +52,7 @@ class ParticleEntropy(nn.Module):
     """Reward of a particle: how far its k nearest neighbours are. Larger = rarer.
 
     form=release: log(1 + mean_j max(d_j / scale - clip, 0)) over the k smallest distances, the zero to itself among
-    them; form=paper: log sum_{l<=k} d_l over k true neighbours (section 3.2). In a pool of recent states a particle that
+    them; form=paper: log sum_{l<=k} d_l over k true neighbours (section 3.2). In a pool of recent states one that
     is still there meets itself.
     """
 
