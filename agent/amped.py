@@ -11,7 +11,6 @@ from agent.intrinsic import (
     AnInfoNCE,
     ParticleEntropy,
     RecentStates,
-    RunningMoments,
     TransitionEncoder,
     masked_mean,
 )
@@ -47,7 +46,6 @@ class AMPED(Objective):
                                          form=cpc)
         self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=hidden_dim)
         self.entropy = ParticleEntropy(k=k, clip=knn_clip, form=entropy_form, scale=knn_scale)
-        self.rnd_moments = RunningMoments()
         self.recent = RecentStates(pool_size, obs_dim) if pool == "recent" else None
         self.contrast_opt = self.adam("contrast", self.contrast.parameters(), lr)
         self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
@@ -102,12 +100,8 @@ class AMPED(Objective):
         return self.entropy(x, pool, self.recent.seen)
 
     def _novelty(self, batch: Batch) -> torch.Tensor:
-        error = self.rnd(self._rnd_input(batch))  # (B, hidden)
-        if self.rnd_reward == "squared_norm":
-            return error.sum(1, keepdim=True)
-        error = error.mean(1, keepdim=True)
-        self.rnd_moments.update(error)
-        return error / (self.rnd_moments.var.sqrt() + 1e-8)
+        x = self._rnd_input(batch)
+        return self.rnd(x).sum(1, keepdim=True) if self.rnd_reward == "squared_norm" else self.rnd.novelty(x)
 
     def _successor(self, batch: Batch) -> torch.Tensor:
         return batch.next_obs if self.transition == "nstep" else batch.next_obs_1

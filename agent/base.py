@@ -51,6 +51,10 @@ class Objective(Trainable):
     streams: tuple[str, ...]  # names of the rewards it returns, in a fixed order
     batches_per_update: int = 1  # fresh batches per learner update; the last one serves the learner
 
+    def __init__(self):
+        super().__init__()
+        self.hints: dict[str, Tensor] = {}  # what its own learner extension may want to know of the last rewards
+
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         """Learn its own networks; `final` marks the batch that will serve the learner."""
         return {}

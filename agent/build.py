@@ -49,8 +49,10 @@ def make_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: S
 
 
 def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams) -> DDPG:
-    settings = dict(config["learner"])
+    settings = {**config["learner"], **config["agent"].get("learner", {})}
     learner = LEARNERS[choose("learner", settings.pop("name"), tuple(LEARNERS))]
+    if "_target_" in settings:  # the method brings an extension of its own
+        learner = hydra.utils.get_class(settings.pop("_target_"))
     return learner(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim, streams=streams,
                    surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")), rng=rng,
                    num_seed_steps=config["num_seed_frames"] // config["action_repeat"], **settings)

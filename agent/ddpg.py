@@ -36,7 +36,7 @@ class DDPG(Trainable):
     def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, streams: tuple[str, ...], surgery: Surgery,
                  rng: Streams, hidden_dim: int, layers: int, action_input: str, critic_heads: str, surgery_scope: str,
                  lr: float, batch_size: int, critic_target_tau: float, stddev: float, stddev_clip: float,
-                 update_every_steps: int, num_seed_steps: int, init_critic: bool, sync_target: bool,
+                 update_every_steps: int, num_seed_steps: int, init_critic: bool, init_heads: bool, sync_target: bool,
                  conflict_every_updates: int, conflict_samples: int):
         super().__init__()
         self.per_stream = choose("learner.critic_heads", critic_heads, ("shared", "per_stream")) == "per_stream"
@@ -44,10 +44,9 @@ class DDPG(Trainable):
         if surgery_scope != "critic" and not self.per_stream:
             raise UserError(f"learner.surgery_scope={surgery_scope} needs learner.critic_heads=per_stream: "
                             "one shared Q gives the actor a single gradient")
-        x_dim = obs_dim + skill_dim
-        self.actor = Actor(x_dim, action_dim, hidden_dim=hidden_dim, layers=layers)
-        self.critic = Critic(x_dim, action_dim, hidden_dim=hidden_dim, layers=layers, action_input=action_input,
-                             columns=len(streams) if self.per_stream else 1)
+        self.actor = Actor(obs_dim + skill_dim, action_dim, hidden_dim=hidden_dim, layers=layers)
+        self.critic = self.make_critic(obs_dim, skill_dim, action_dim, columns=len(streams) if self.per_stream else 1,
+                                       hidden_dim=hidden_dim, layers=layers, action_input=action_input)
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         self.actor_opt = self.adam("actor", self.actor.parameters(), lr)
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
@@ -58,9 +57,29 @@ class DDPG(Trainable):
         self.device, self.act_rng, self.learn_rng = rng.device, rng.numpy("act"), rng.torch("learn")
         self.batch_size, self.tau, self.stddev, self.stddev_clip = batch_size, critic_target_tau, stddev, stddev_clip
         self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
-        self.init_critic, self.sync_target = init_critic, sync_target
+        self.init_critic, self.init_heads, self.sync_target = init_critic, init_heads, sync_target
         self.conflict_every_updates, self.conflict_samples = conflict_every_updates, conflict_samples
         self.to(self.device)
+
+    # ------------------------------------------------------------- what a method's own extension may replace
+
+    def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> torch.nn.Module:
+        return Critic(obs_dim + skill_dim, action_dim, **sizes)
+
+    def values(self, critic: torch.nn.Module, obs: Tensor, skill: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both Q's, (B, columns) each."""
+        return critic(torch.cat([obs, skill], 1), action)
+
+    def critic_losses(self, batch: Batch, targets: dict[str, Tensor], hints: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One loss per stream. `hints` is what the objective says of the batch besides rewards; unused here."""
+        q1, q2 = self.values(self.critic, batch.obs, batch.skill, batch.action)
+        return {name: F.mse_loss(q1[:, c], y) + F.mse_loss(q2[:, c], y)
+                for (name, y), c in zip(targets.items(), self._columns(), strict=True)}
+
+    def actor_losses(self, q: Tensor, skill: Tensor) -> dict[str, Tensor]:
+        """Minus the mean of q (B, columns): one loss, or one per stream."""
+        names = self.streams if self.per_stream else ("q",)
+        return {name: -q[:, i].mean() for i, name in enumerate(names)}
 
     # ---------------------------------------------------------------------------------------------- acting
 
@@ -93,7 +112,7 @@ class DDPG(Trainable):
         diagnose = diagnose and step // self.update_every_steps % self.conflict_every_updates == 0
         metrics |= parts | {f"reward/{name}": r.mean() for name, r in rewards.items()}
         metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
-        metrics |= self.update_critic(batch, rewards, diagnose=diagnose)
+        metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
         metrics |= self.update_actor(batch)
         with torch.no_grad():
             torch._foreach_lerp_(list(self.target.parameters()), list(self.critic.parameters()), self.tau)
@@ -104,24 +123,21 @@ class DDPG(Trainable):
         with torch.no_grad():
             x = torch.cat([batch.next_obs, batch.skill], 1)
             action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
-            bootstrap = batch.discount * torch.minimum(*self.target(x, action))  # (B, columns)
+            q = self.values(self.target, batch.next_obs, batch.skill, action)
+            bootstrap = batch.discount * torch.minimum(*q)  # (B, columns)
             return {name: r + bootstrap[:, c] for (name, r), c in zip(rewards.items(), self._columns(), strict=True)}
 
     def _columns(self) -> list[list[int]]:
         """Which critic column serves each stream."""
         return [[i if self.per_stream else 0] for i in range(len(self.streams))]
 
-    def critic_losses(self, batch: Batch, targets: dict[str, Tensor]) -> dict[str, Tensor]:
-        q1, q2 = self.critic(torch.cat([batch.obs, batch.skill], 1), batch.action)
-        return {name: F.mse_loss(q1[:, c], y) + F.mse_loss(q2[:, c], y)
-                for (name, y), c in zip(targets.items(), self._columns(), strict=True)}
-
-    def update_critic(self, batch: Batch, rewards: RewardStreams, *, diagnose: bool = False) -> Metrics:
+    def update_critic(self, batch: Batch, rewards: RewardStreams, hints: dict[str, Tensor], *,
+                      diagnose: bool = False) -> Metrics:
         targets = self.targets(batch, rewards)
         metrics: Metrics = {"critic/target": torch.stack(list(targets.values())).mean()}
         if diagnose:
             metrics["surgery/sample_conflict"] = self.sample_conflict(batch, targets)
-        losses = self.critic_losses(batch, targets)
+        losses = self.critic_losses(batch, targets, hints)
         metrics |= {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
         return metrics | self._step(losses, self.critic_opt, self.critic, self.critic_surgery, "surgery")
 
@@ -129,10 +145,9 @@ class DDPG(Trainable):
         x = torch.cat([batch.obs, batch.skill], 1)
         action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
         self.critic.requires_grad_(False)  # the actor's step needs dQ/da, no critic weight gradients
-        q = torch.minimum(*self.critic(x, action))  # (B, columns)
+        q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
         self.critic.requires_grad_(True)
-        names = self.streams if self.per_stream else ("q",)
-        losses = {name: -q[:, i].mean() for i, name in enumerate(names)}
+        losses = self.actor_losses(q, batch.skill)
         metrics: Metrics = {"actor/loss": sum(loss.detach() for loss in losses.values())}
         return metrics | self._step(losses, self.actor_opt, self.actor, self.actor_surgery, "actor_surgery")
 
@@ -176,6 +191,8 @@ class DDPG(Trainable):
         self.actor.load_state_dict(_under(state, "actor."))
         if self.init_critic:
             self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))
+        if self.init_heads:  # ProtoRL copies the whole critic
+            self.critic.load_state_dict(_under(state, "critic."))
         if self.sync_target:  # the public code leaves the target's trunk random
             self.target.load_state_dict(self.critic.state_dict())
 

@@ -107,11 +107,18 @@ class RND(nn.Module):
         self.normalize = nn.BatchNorm1d(in_dim, affine=False, track_running_stats=False)  # batch statistics, always
         self.predictor = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
         self.target = mlp(in_dim, hidden_dim, hidden_dim, out_dim).requires_grad_(False)
+        self.moments = RunningMoments()
 
     def forward(self, x: Tensor) -> Tensor:
         """Squared error per row and output: (B, out_dim)."""
         x = self.normalize(x).clamp(-5, 5)
         return (self.predictor(x) - self.target(x)).square()
+
+    def novelty(self, x: Tensor) -> Tensor:
+        """Mean error over its running standard deviation: (B, 1)."""
+        error = self(x).mean(1, keepdim=True)
+        self.moments.update(error)
+        return error / (self.moments.var.sqrt() + 1e-8)
 
 
 # --------------------------------------------------------------------------------------------------------- CPC
@@ -148,11 +155,17 @@ class TransitionEncoder(nn.Module):
     def loss(self, obs: Tensor, next_obs: Tensor, skill_index: Tensor) -> tuple[Tensor, Tensor]:
         """CPC loss, and how often a transition's own skill has the largest cosine (chance: 1 / n)."""
         skills = self.skill(self.all_skills)  # (n, n): one-hot skills pass the network as n rows, not B
-        key = self.pair(obs, next_obs)
+        return self._loss(self.pair(obs, next_obs), skills, skill_index)
+
+    def loss_continuous(self, obs: Tensor, next_obs: Tensor, skill: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for skills that are vectors: each row's skill against all others' (chance: 1 / B)."""
+        return self._loss(self.pair(obs, next_obs), self.skill(skill), torch.arange(len(obs), device=obs.device))
+
+    def _loss(self, key: Tensor, skills: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             guess = (F.normalize(key, dim=1) @ F.normalize(skills, dim=1).T).argmax(1)
-            accuracy = (guess == skill_index).float().mean()
-        return cpc_loss(skills[skill_index], key, temperature=self.temperature, form=self.form), accuracy
+            accuracy = (guess == index).float().mean()
+        return cpc_loss(skills[index], key, temperature=self.temperature, form=self.form), accuracy
 
 
 # ------------------------------------------------------------------------------------------ contrastive skills

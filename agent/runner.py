@@ -20,6 +20,8 @@ from envs import Env, NotRestorable
 from replay_buffer import ReplayBuffer
 from utils import Streams, UserError, save_snapshot, stream_seed, versions, weights
 
+EVAL_SKILLS = 16  # skills drawn for the log of a pre-training whose skills cannot be counted
+
 
 @dataclass
 class Parts:
@@ -111,6 +113,7 @@ class Runner:
         action = self._act(obs, skill, explore=True)
         if p.learner.due(p.memory, self.step):
             self.logger.add(p.learner.learn(p.memory, p.objective, self.step))
+        self.logger.add(p.skills.update(p.memory, self.step))
         following = p.env.step(action)
         self._check_finite(following)
         p.memory.add(action, skill, following.reward, following.discount, following.observation)
@@ -154,11 +157,11 @@ class Runner:
         return self._row(returns, self.parts.skills.rule)
 
     def evaluate_skills(self) -> dict[str, Any]:
-        """Each skill once from one and the same start, for the log only: what differs is then the skill's doing."""
-        space, returns, states = self.parts.skills.space, [], []
-        for index in range(max(space.dim, 1)):
-            self.parts.eval_env.seed(stream_seed(self.config["seed"], "eval", self.frame))
-            skill = space.vector(index) if space.dim else np.zeros(0, np.float32)
+        """Each skill (or some draws) from one and the same start, for the log only: differences are the skill's."""
+        seed, returns, states = self.config["seed"], [], []
+        rng = np.random.default_rng(stream_seed(seed, "eval skills"))  # the same draws at every evaluation
+        for skill in self.parts.skills.space.panel(rng, EVAL_SKILLS):
+            self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
             total, visited = self._episode(lambda obs, step, skill=skill: skill)
             returns.append(total)
             states.append(visited)

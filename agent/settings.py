@@ -60,7 +60,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("gamma", "critic_target_tau"), number(0, 1)),
     "p": optional(number(0, 1)),
     "snapshots": FRAMES,
-    **dict.fromkeys(("use_tb", "use_wandb", "diversity", "init_critic", "sync_target"), SWITCH),
+    **dict.fromkeys(("use_tb", "use_wandb", "diversity", "init_critic", "init_heads", "sync_target"), SWITCH),
     **dict.fromkeys(("name", "phase", "domain", "primal_task", "env", "skill_space", "objective", "device", "obs_type",
                      "skill_index", "action_input", "critic_heads", "surgery_scope", "eval", "_target_", "div_reward",
                      "denominator", "positive", "metric", "numerics", "particle", "entropy_form", "pool", "knn_scale",

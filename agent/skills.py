@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from agent.base import Metrics
 from utils import UserError, choose
 
 EVAL_RULES = ("per_episode", "switching", "per_call")
 
 
 class SkillSpace:
-    """Where skills come from: none, or one of `dim` one-hot vectors, uniformly."""
+    """Where skills come from: one of `dim` one-hot vectors, or vectors of `dim` numbers."""
 
-    KINDS = ("none", "one_hot")
+    KINDS = ("none", "one_hot", "cube", "sphere", "gaussian")
 
     def __init__(self, kind: str, dim: int):
         self.kind = choose("agent.skill_space", kind, self.KINDS)
@@ -25,10 +26,25 @@ class SkillSpace:
         return self.kind == "one_hot"
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        return self.vector(int(rng.integers(self.dim))) if self.dim else np.zeros(0, np.float32)
+        if self.kind == "none":
+            return np.zeros(0, np.float32)
+        if self.one_hot:
+            return self.vector(int(rng.integers(self.dim)))
+        if self.kind == "cube":  # U(0, 1)^dim
+            return rng.random(self.dim, np.float32)
+        normal = rng.standard_normal(self.dim, np.float32)
+        return normal / np.linalg.norm(normal) if self.kind == "sphere" else normal
 
     def vector(self, index: int) -> np.ndarray:
+        if not self.one_hot:
+            raise UserError(f"skills.index={index}: a {self.kind} space has no numbered skills; use index -1")
         return np.eye(self.dim, dtype=np.float32)[index]
+
+    def panel(self, rng: np.random.Generator, count: int) -> list[np.ndarray]:
+        """Skills that stand for the whole space: every one-hot, else `count` draws, or the empty one."""
+        if self.one_hot:
+            return [self.vector(index) for index in range(self.dim)]
+        return [self.sample(rng) for _ in range(count if self.dim else 1)]
 
 
 class SkillSource:
@@ -42,6 +58,10 @@ class SkillSource:
     def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
         """The skill to act under now; `first` marks the first step of an episode."""
         return self.skill
+
+    def update(self, memory, step: int) -> Metrics:
+        """Learn, where there is something to learn; called once per step in fine-tuning and pre-training."""
+        return {}
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         """The source that an evaluation uses; it draws from the evaluation's own generator."""
@@ -60,10 +80,19 @@ class Fixed(SkillSource):
     rule = "fixed"
 
     def __init__(self, space: SkillSpace, rng: np.random.Generator, *, index: int):
-        if not -1 <= index < space.dim:
+        if not -1 <= index < max(space.dim, 1):
             raise UserError(f"skills.index={index} is outside the {space.dim} skills; "
                             f"choose 0 to {space.dim - 1}, or -1 for a random one")
         super().__init__(space, space.sample(rng) if index < 0 else space.vector(index))
+
+
+class Constant(SkillSource):
+    """One and the same vector, every entry `value`: CIC's public rule."""
+
+    rule = "constant"
+
+    def __init__(self, space: SkillSpace, value: float):
+        super().__init__(space, np.full(space.dim, value, np.float32))
 
 
 class Switching(SkillSource):
@@ -95,7 +124,7 @@ def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Genera
     if config["phase"] == "pretrain":
         return Switching(space, rng, interval=config.get("skill_interval", 0), eval_rule="per_episode")
     config = config["skills"]
-    name = choose("skills", config["name"], ("none", "switching", "fixed"))
+    name = choose("skills", config["name"], ("none", "switching", "fixed", "constant"))
     if (name == "none") != (space.dim == 0):
         raise UserError(f"skills={name} does not fit an agent with {space.dim} skills; "
                         f"use skills={'none' if space.dim == 0 else 'switching or skills=fixed'}")
@@ -103,4 +132,6 @@ def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Genera
         return SkillSource(space, np.zeros(0, np.float32))
     if name == "fixed":
         return Fixed(space, rng, index=config["index"])
+    if name == "constant":
+        return Constant(space, config["value"])
     return Switching(space, rng, interval=config["interval"], eval_rule=config["eval"])

@@ -127,7 +127,7 @@ class Fixed(torch.nn.Module):
 ])
 def test_novelty_by_hand(form, expected):
     objective = make(f"agent.objective.rnd_reward={form}", "alpha=0", "beta=1")
-    objective.rnd = Fixed(torch.tensor([[1.0, 3.0], [5.0, 7.0]]))
+    objective.rnd.forward = lambda _: torch.tensor([[1.0, 3.0], [5.0, 7.0]])
     close(objective.rewards(make_batch(size=2))[0]["exploration"], expected)
 
 
@@ -373,7 +373,7 @@ def test_without_diversity_the_contrast_never_moves():
     assert moved(before, objective) == {"encoder", "rnd.predictor"}
 
 
-@pytest.mark.parametrize("agent, moments", [("amped", {"entropy", "rnd_moments"}), ("amped_literal", set())])
+@pytest.mark.parametrize("agent, moments", [("amped", {"entropy", "rnd.moments"}), ("amped_literal", set())])
 def test_rewards_move_running_statistics_at_most(agent, moments):
     objective = make(f"agent={agent}")
     fill(objective)
@@ -464,7 +464,7 @@ def test_a_loaded_objective_continues_as_if_it_had_never_stopped(agent):
 def test_the_optimisers_and_running_statistics_are_part_of_the_state():
     original = make()
     advance(original, range(3))
-    for forgotten in ((), ("_extra_state",), ("entropy.moments.var",), ("rnd_moments.var",)):
+    for forgotten in ((), ("_extra_state",), ("entropy.moments.var",), ("rnd.moments.var",)):
         start, other = make().state_dict(), make()
         other.load_state_dict(copy.deepcopy(original.state_dict()) | {name: start[name] for name in forgotten})
         other.generator.set_state(original.generator.get_state())

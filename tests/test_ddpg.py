@@ -18,7 +18,7 @@ from utils import Streams, UserError, stream_seed, weights
 OBS, ACT, SKILL, B = 5, 2, 3, 12
 SETTINGS = dict(hidden_dim=16, layers=1, action_input="trunk", critic_heads="shared", surgery_scope="critic", lr=1e-3,
                 batch_size=B, critic_target_tau=0.01, stddev=0.2, stddev_clip=0.3, update_every_steps=2,
-                num_seed_steps=10, init_critic=True, sync_target=True, conflict_every_updates=0, conflict_samples=64)
+                num_seed_steps=10, init_critic=True, init_heads=False, sync_target=True, conflict_every_updates=0, conflict_samples=64)
 TWO = ("diversity", "exploration")
 
 
@@ -344,7 +344,7 @@ def test_shared_heads_give_both_streams_the_same_bootstrap():
 def test_critic_losses_are_the_two_mean_squared_errors(heads):
     learner, batch = make(streams=TWO, critic_heads=heads), make_batch(1)
     targets = {"diversity": batch.reward, "exploration": batch.obs[:, :1]}
-    losses = learner.critic_losses(batch, targets)
+    losses = learner.critic_losses(batch, targets, {})
     with torch.no_grad():
         q = plain_critic(plain_weights(learner.critic), torch.cat([batch.obs, batch.skill], 1), batch.action)
     for k, name in enumerate(TWO):
@@ -428,8 +428,8 @@ def test_the_actors_step_leaves_the_critic_alone():
                                      ProjectConflict(p=None, first=None)])
 def test_two_equal_rewards_give_twice_the_gradient_of_one(surgery):
     single, double, batch = make(), make(streams=TWO, surgery=surgery), make_batch(3)
-    single.update_critic(batch, {"task": batch.reward})
-    double.update_critic(batch, {"diversity": batch.reward, "exploration": batch.reward})
+    single.update_critic(batch, {"task": batch.reward}, {})
+    double.update_critic(batch, {"diversity": batch.reward, "exploration": batch.reward}, {})
     torch.testing.assert_close(grads(double.critic), 2 * grads(single.critic), rtol=1e-4, atol=1e-6)
     assert grads(single.critic).norm() > 0.1
 

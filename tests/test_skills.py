@@ -53,8 +53,8 @@ def test_an_agent_without_skills_has_a_space_of_dimension_zero():
 
 
 def test_an_unknown_kind_of_space_names_the_choices():
-    with pytest.raises(UserError, match=r"agent.skill_space=gaussian .* none, one_hot"):
-        SkillSpace("gaussian", 4)
+    with pytest.raises(UserError, match=r"agent.skill_space=circle .* none, one_hot"):
+        SkillSpace("circle", 4)
 
 
 # ---- switching
