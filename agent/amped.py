@@ -6,14 +6,8 @@ import numpy as np
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.intrinsic import (
-    RND,
-    AnInfoNCE,
-    ParticleEntropy,
-    RecentStates,
-    TransitionEncoder,
-    masked_mean,
-)
+from agent.contrastive import AnInfoNCE, masked_mean
+from agent.intrinsic import RND, ParticleEntropy, RecentStates, TransitionEncoder
 from replay_buffer import Batch
 from utils import UserError, choose
 
@@ -21,8 +15,8 @@ from utils import UserError, choose
 class AMPED(Objective):
     """Rewards are computed after this call's own encoder steps, on the same batch (Algorithm 2)."""
 
-    def __init__(self, *, obs_dim: int, skill_dim: int, generator: torch.Generator | None, hidden_dim: int, lr: float,
-                 alpha: float, beta: float, diversity: bool, div_reward: str, denominator: str, positive: str,
+    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
+                 hidden_dim: int, lr: float, alpha: float, beta: float, diversity: bool, div_reward: str, denominator: str, positive: str,
                  metric: str, temperature: float, numerics: str, contrastive_updates: int, particle: str,
                  entropy_form: str, pool: str, pool_size: int, knn_scale: str, k: int, knn_clip: float, cpc: str,
                  cpc_temperature: float, transition: str, rnd_reward: str, rnd_on: str):

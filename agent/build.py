@@ -45,7 +45,8 @@ def make_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: S
         return TaskReward()
     settings = dict(config["agent"]["objective"])
     objective = hydra.utils.get_class(settings.pop("_target_"))
-    return objective(obs_dim=env.obs_dim, skill_dim=skill_dim, generator=rng.torch("objective"), **settings)
+    return objective(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim,
+                     generator=rng.torch("objective"), **settings)
 
 
 def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams) -> DDPG:

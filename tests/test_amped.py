@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 
 from agent.amped import AMPED
 from agent.build import make_objective
-from agent.intrinsic import Contrast
+from agent.contrastive import Contrast
 from agent.settings import resolve
 from envs.dummy import Dummy
 from replay_buffer import Batch

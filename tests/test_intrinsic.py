@@ -11,18 +11,15 @@ import torch.nn.functional as F
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
+from agent.contrastive import AnInfoNCE, masked_mean, pairwise, random_partner
 from agent.intrinsic import (
     RND,
-    AnInfoNCE,
     ParticleEntropy,
     RecentStates,
     RunningMoments,
     TransitionEncoder,
     cpc_loss,
-    masked_mean,
     nearest_distances,
-    pairwise,
-    random_partner,
 )
 
 torch.set_num_threads(1)
