@@ -16,10 +16,11 @@ class AMPED(Objective):
     """Rewards are computed after this call's own encoder steps, on the same batch (Algorithm 2)."""
 
     def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, alpha: float, beta: float, diversity: bool, div_reward: str, denominator: str, positive: str,
-                 metric: str, temperature: float, numerics: str, contrastive_updates: int, particle: str,
-                 entropy_form: str, pool: str, pool_size: int, knn_scale: str, k: int, knn_clip: float, cpc: str,
-                 cpc_temperature: float, transition: str, rnd_reward: str, rnd_on: str):
+                 hidden_dim: int, lr: float, alpha: float, beta: float, diversity: bool, div_reward: str,
+                 denominator: str, positive: str, metric: str, temperature: float, numerics: str,
+                 contrastive_updates: int, particle: str, entropy_form: str, pool: str, pool_size: int, knn_scale:
+                 str, k: int, knn_clip: float, cpc: str, cpc_temperature: float, transition: str, rnd_reward: str,
+                 rnd_on: str):
         super().__init__()
         self.alpha, self.beta, self.diversity, self.generator = alpha, beta, diversity, generator
         # A stream that is switched off is left out, not set to zero: a zero target would halve the other's reward.

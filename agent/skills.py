@@ -123,7 +123,8 @@ def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Genera
     """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml names."""
     if config["phase"] == "pretrain":
         return Switching(space, rng, interval=config.get("skill_interval", 0), eval_rule="per_episode")
-    config = config["skills"]
+    native = config["agent"]["native_skills"]
+    config = native if config["skills"]["name"] == "native" else config["skills"]
     name = choose("skills", config["name"], ("none", "switching", "fixed", "constant"))
     if (name == "none") != (space.dim == 0):
         raise UserError(f"skills={name} does not fit an agent with {space.dim} skills; "

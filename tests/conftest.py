@@ -37,10 +37,9 @@ def one_thread():
 def cli(monkeypatch, capsys, tmp_path):
     """cli("pretrain", "agent=amped", ...) as on the command line, at preset=smoke, without a new process."""
 
-    def call(script: str, *args: str, preset: str | None = "smoke") -> Output:
-        defaults = [f"preset={preset}"] if preset else []
-        if not any(a.startswith("run_root=") for a in args):
-            defaults.append(f"run_root={tmp_path / 'runs'}")
+    def call(script: str, *args: str) -> Output:
+        given = {a.partition("=")[0] for a in args}
+        defaults = [f"{k}={v}" for k, v in (("preset", "smoke"), ("run_root", tmp_path / "runs")) if k not in given]
         monkeypatch.setattr(sys, "argv", [f"{script}.py", *args, *defaults])
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         capsys.readouterr()

@@ -37,18 +37,6 @@ def test_pretrain_then_finetune_every_task_of_the_domain(cli, domain):
         assert json.loads((run / "result.json").read_text())["pretrained_frame"] == 120
 
 
-@pytest.mark.parametrize("agent", [a for a in AGENTS if a != "ddpg"])
-def test_every_agent_pretrains_snapshots_and_finetunes(cli, agent):
-    assert cli("pretrain", f"agent={agent}").code == 0
-    run = cli.root / f"pretrain/walker/{agent}/smoke/seed_1"
-    assert sorted(p.name for p in (run / "snapshots").iterdir()) == ["snapshot_120.pt", "snapshot_60.pt"]
-    assert [row["frame"] for row in rows(run / "eval.csv")] == ["0", "40", "80", "120"]
-    assert not list(run.glob("checkpoint*"))
-    assert cli("finetune", f"agent={agent}", "task=walker_flip", "snapshot_ts=60").code == 0
-    (result,) = (cli.root / f"finetune/walker_flip/{agent}").rglob("result.json")
-    assert result.parent.parent.name.endswith("@60")
-
-
 @pytest.mark.parametrize("override", ["beta=0", "alpha=0", "agent.objective.diversity=false", "surgery=sum",
                                       "surgery=pcgrad_symmetric", "p=0", "p=1", "skill_dim=8", "skill_dim=32",
                                       "agent.objective.metric=none", "agent.objective.metric=cosine",

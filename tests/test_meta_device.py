@@ -107,8 +107,6 @@ PARTS = "agent.objective."
 
 @pytest.mark.parametrize("overrides", [
     ("agent=amped",),
-    ("agent=amped_release",),
-    ("agent=amped_literal",),
     ("agent=amped", "surgery=sum"),
     ("agent=amped", "surgery=pcgrad_symmetric"),
     ("agent=amped", PARTS + "metric=none"),

@@ -29,7 +29,7 @@ def test_the_domain_example_pretrains_and_finetunes(cli, tmp_path, monkeypatch):
     commands = re.findall(r"^python (\w+)\.py (.*)$", section("Add a domain"), re.M)
     assert [script for script, _ in commands] == ["pretrain", "finetune"]
     for script, args in commands:
-        out = cli(script, *shlex.split(args.replace("my_configs", str(tmp_path / "my_configs"))), preset=None)
+        out = cli(script, *shlex.split(args.replace("my_configs", str(tmp_path / "my_configs"))))
         assert out.code == 0, out.err
     assert list(cli.root.glob("finetune/pendulum_swingup/amped/*/switching/seed_1/result.json"))
 
