@@ -32,13 +32,13 @@ def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path
 def finetune(cfg: DictConfig, overrides: list[str]) -> Path:
     """Train on the task from a snapshot, or from scratch where the agent has nothing to pre-train."""
     config, device = build.settle_machine(resolve(cfg))
-    path, weights, info = run_path(config, overrides), None, {}
+    path, snapshot, info = run_path(config, overrides), None, {}
     if config["agent"]["objective"] is not None:
         source = find_snapshot(config, overrides)
         snapshot = load_snapshot(source, device)
         config = fit_to_snapshot(config, snapshot, source, overrides)
-        weights, info = snapshot["learner"], {"pretrained": str(source), "pretrained_frame": snapshot["frame"]}
-    return build.run(config, path, config["task"]["env"], device, warm_start=weights, info=info)
+        info = {"pretrained": str(source), "pretrained_frame": snapshot["frame"]}
+    return build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
 
 
 @hydra.main(config_path=str(Path(__file__).parent / "configs"), config_name="finetune", version_base="1.3")

@@ -127,6 +127,14 @@ def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {k: v for k, v in module.state_dict().items() if not k.endswith("_extra_state")}
 
 
+def load_weights(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
+    """The counterpart of `weights`: everything must be there but the optimisers."""
+    missing, unexpected = module.load_state_dict(state, strict=False)
+    wrong = [k for k in (*missing, *unexpected) if not k.endswith("_extra_state")]
+    if wrong:
+        raise UserError(f"the snapshot does not fit {type(module).__name__}: {', '.join(wrong[:4])}")
+
+
 def save_snapshot(path: Path, **payload: Any) -> None:
     save_torch(path, {"kind": "snapshot", "format": SNAPSHOT_FORMAT, "versions": versions(), **payload})
 

@@ -53,6 +53,7 @@ class Objective(Trainable):
 
     def __init__(self):
         super().__init__()
+        self.generator: torch.Generator | None = None  # set by objectives that draw random numbers
         self.hints: dict[str, Tensor] = {}  # what its own learner extension may want to know of the last rewards
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:

@@ -18,7 +18,7 @@ from agent.settings import pick_device
 from agent.skills import SkillSpace, make_skills
 from agent.surgery import ProjectConflict, SumGradients
 from replay_buffer import ReplayBuffer
-from utils import Streams, UserError, choose, stream_seed
+from utils import Streams, UserError, choose, load_weights, stream_seed
 
 LEARNERS = {"ddpg": DDPG}
 
@@ -41,8 +41,10 @@ def make_surgery(config: dict[str, Any], streams: tuple[str, ...], generator) ->
 
 def make_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams) -> Objective:
     """The method's own in pre-training, the task's reward in fine-tuning."""
-    if config["phase"] == "finetune":
-        return TaskReward()
+    return TaskReward() if config["phase"] == "finetune" else method_objective(config, env, skill_dim, rng)
+
+
+def method_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams) -> Objective:
     settings = dict(config["agent"]["objective"])
     objective = hydra.utils.get_class(settings.pop("_target_"))
     return objective(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim,
@@ -59,18 +61,27 @@ def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams:
                    num_seed_steps=config["num_seed_frames"] // config["action_repeat"], **settings)
 
 
-def make_parts(config: dict[str, Any], env_name: str, device: torch.device) -> Parts:
+def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snapshot: dict | None = None) -> Parts:
+    """Everything a run needs; with a snapshot, the learner starts from it."""
     seed = config["seed"]
     rng = Streams(seed, device)
     torch.manual_seed(stream_seed(seed, "init"))  # network initialisation is the only user of torch's global stream
     env = make_env(env_name, stream_seed(seed, "env"), config)
     eval_env = make_env(env_name, stream_seed(seed, "eval"), config)
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
-    skills = make_skills(config, space, rng.numpy("skills"))
+
+    def pretrained() -> Objective:
+        objective = method_objective(config, env, space.dim, rng)
+        load_weights(objective, snapshot["objective"])
+        return objective.to(device)
+
+    skills = make_skills(config, space, rng.numpy("skills"), pretrained)
     objective = make_objective(config, env, space.dim, rng).to(device)
     learner = make_learner(config, env, space.dim, objective.streams, rng)
     memory = ReplayBuffer(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=space.dim,
                           rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **config["replay"])
+    if snapshot is not None:
+        learner.warm_start(snapshot["learner"])
     return Parts(env, eval_env, skills, learner, objective, memory, rng)
 
 
@@ -82,7 +93,7 @@ def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device
     return {**config, "device": str(device), "num_threads": torch.get_num_threads()}, device
 
 
-def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device, *, warm_start=None,
+def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device, *, snapshot: dict | None = None,
         info: dict[str, Any] | None = None) -> Path:
     """Train a run to its end, or say that it is finished. Nothing is written before everything is built."""
     directory = RunDirectory(path, config)
@@ -90,9 +101,7 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
     if directory.finished:
         print(f"{path} is finished; nothing to do", flush=True)
         return path
-    parts = make_parts(config, env_name, device)
-    if warm_start is not None:
-        parts.learner.warm_start(warm_start)
+    parts = make_parts(config, env_name, device, snapshot)
     directory.open()
     logger = None
     try:

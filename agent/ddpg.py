@@ -191,7 +191,7 @@ class DDPG(Trainable):
         self.actor.load_state_dict(_under(state, "actor."))
         if self.init_critic:
             self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))
-        if self.init_heads:  # ProtoRL copies the whole critic
+        if self.init_critic and self.init_heads:  # ProtoRL copies the whole critic
             self.critic.load_state_dict(_under(state, "critic."))
         if self.sync_target:  # the public code leaves the target's trunk random
             self.target.load_state_dict(self.critic.state_dict())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import hydra
 import numpy as np
 
-from agent.base import Metrics
+from agent.base import Metrics, Objective
 from utils import UserError, choose
 
 EVAL_RULES = ("per_episode", "switching", "per_call")
@@ -119,12 +121,20 @@ class Switching(SkillSource):
         return Switching(self.space, rng, interval=interval, eval_rule=self.rule)
 
 
-def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Generator) -> SkillSource:
-    """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml names."""
+def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Generator,
+                pretrained: Callable[[], Objective] | None = None) -> SkillSource:
+    """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml names.
+
+    A native rule may be a class of the method's own (`_target_`), which gets a network of the pre-trained objective.
+    """
     if config["phase"] == "pretrain":
         return Switching(space, rng, interval=config.get("skill_interval", 0), eval_rule="per_episode")
     native = config["agent"]["native_skills"]
     config = native if config["skills"]["name"] == "native" else config["skills"]
+    if "_target_" in config:
+        settings = {k: v for k, v in config.items() if k not in ("name", "_target_", "features")}
+        features = getattr(pretrained(), config["features"])
+        return hydra.utils.get_class(config["_target_"])(space, rng, features=features, **settings)
     name = choose("skills", config["name"], ("none", "switching", "fixed", "constant"))
     if (name == "none") != (space.dim == 0):
         raise UserError(f"skills={name} does not fit an agent with {space.dim} skills; "

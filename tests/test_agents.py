@@ -95,7 +95,7 @@ def test_all_state_is_in_the_state_dict(agent, tmp_path):
     second, _ = objective_and_batch(agent, seed=1)
     before = {k: v.clone() for k, v in second.state_dict().items() if isinstance(v, torch.Tensor)}
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    if hasattr(first, "generator"):  # generators travel with the run's random streams
+    if first.generator is not None:  # generators travel with the run's random streams
         second.generator.set_state(first.generator.get_state())
     for _ in range(2):
         first.update(batch)

@@ -228,7 +228,7 @@ def test_the_command_line_wins_over_the_agent():
     task = "task=walker_run"
     source = built(composed("finetune", task, "skills=fixed", "skills.index=3"))
     assert set(indices(source, 100, 50)) == {3}
-    source = built(composed("finetune", task, "agent=amped_release", "skills=switching", "skill_interval=20"))
+    source = built(composed("finetune", task, "agent=amped_release", "skills=switching", "skills.interval=20"))
     assert isinstance(source, Switching) and source.interval == 20
     source = built(composed("finetune", task, "skills.eval=per_call", "skills.interval=0"))
     assert isinstance(source, Switching) and (source.interval, source.rule) == (0, "per_call")

@@ -1,0 +1,101 @@
+"""CeSD: each skill explores its own cluster of states, and is rewarded for leaving the others alone."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.intrinsic import ParticleEntropy, Prototypes, RunningMoments, TransitionEncoder, sinkhorn
+from replay_buffer import Batch
+
+
+class FiniteMoments(RunningMoments):
+    """Running moments of the finite entries; infinite ones stand for what is not there."""
+
+    def update(self, x: Tensor) -> None:
+        there = x.isfinite()
+        n = there.sum()
+        mean = x.where(there, 0.0).sum() / n.clamp(min=1)
+        var = (x - mean).square().where(there, 0.0).sum() / (n - 1).clamp(min=1)
+        delta, total = mean - self.mean, self.count + n
+        self.var.copy_((self.var * self.count + var * n + delta**2 * self.count * n / total) / total)
+        self.mean.add_(delta * n / total)
+        self.count.copy_(total)
+
+
+class ClusterEntropy(ParticleEntropy):
+    """Particle entropy among the members of a cluster; 0 in clusters of at most k members.
+
+    The public code goes from cluster to cluster and updates the running variance with each; here once per batch.
+    """
+
+    def __init__(self, *, k: int, clip: float, scale: str):
+        super().__init__(k=k, clip=clip, form="release", scale=scale)
+        self.moments = FiniteMoments()
+
+    def forward(self, x: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
+        """Entropy (B, 1), and which rows are in a large enough cluster (B, 1). `cluster` holds indices (B,)."""
+        together = cluster.unsqueeze(1) == cluster  # (B, B)
+        large = together.sum(1, keepdim=True) > self.k
+        d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").masked_fill(~together, torch.inf)
+        d = d.topk(min(self.k, len(x)), largest=False).values.where(large, torch.inf)
+        d = (d / self._scale(d) - self.clip).clamp(min=0)
+        return torch.log1p(d.mean(1, keepdim=True)).where(large, 0.0), large
+
+
+class CeSD(Objective):
+    """CIC's encoder, one prototype per skill on top of it. A state's cluster is drawn, not the nearest.
+
+    Prototypes step before the rewards of their batch, in the public code after them: a lag of one update.
+    """
+
+    streams = ("exploration",)
+
+    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
+                 hidden_dim: int, lr: float, constrain_factor: float, sinkhorn_iterations: int, temperature: float,
+                 cpc: str, cpc_temperature: float, k: int, knn_clip: float, knn_scale: str):
+        super().__init__()
+        self.constrain_factor, self.iterations, self.temperature = constrain_factor, sinkhorn_iterations, temperature
+        self.skill_dim, self.generator = skill_dim, generator
+        self.encoder = TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=cpc_temperature,
+                                         form=cpc)
+        self.prototypes = Prototypes(skill_dim, skill_dim)
+        self.entropy = ClusterEntropy(k=k, clip=knn_clip, scale=knn_scale)
+        self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
+        self.prototypes_opt = self.adam("prototypes", self.prototypes.parameters(), lr)
+
+    def update(self, batch: Batch, *, final: bool = True) -> Metrics:
+        cpc, accuracy = self.encoder.loss(batch.obs, batch.next_obs, batch.skill.argmax(1))
+        descend(cpc, self.encoder_opt)
+        with torch.no_grad():  # prototypes follow the features; the encoder does not feel them
+            now, following = self.encoder.state(batch.obs), self.encoder.state(batch.next_obs)
+            code = sinkhorn(self.prototypes(following) / self.temperature, self.iterations)
+        loss = -(code * F.log_softmax(self.prototypes(now) / self.temperature, 1)).sum(1).mean()
+        descend(loss, self.prototypes_opt)
+        return {"cpc/loss": cpc.detach(), "cpc/accuracy": accuracy, "cesd/prototype_loss": loss.detach()}
+
+    def draw_clusters(self, features: Tensor) -> Tensor:
+        """One index per row from softmax(scores / temperature), by the Gumbel trick: (B,)."""
+        logits = self.prototypes(features) / self.temperature
+        u = torch.rand(logits.shape, generator=self.generator, device=logits.device)
+        return (logits - torch.log(-torch.log(u))).argmax(1)
+
+    @torch.no_grad()
+    def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
+        features = self.encoder.state(batch.next_obs)
+        index = self.draw_clusters(features)
+        cluster = F.one_hot(index, self.skill_dim).to(features.dtype)  # (B, n)
+        self.hints = {"cluster": cluster}  # CeSDLearner: head i learns from cluster i
+        entropy, large = self.entropy(features, index)
+        strangers = (cluster * (1 - batch.skill)).sum(0)  # (n,): members of cluster i under a skill other than i
+        constraint = (1 / (1 + strangers))[index].unsqueeze(1).where(large, 0.0)
+        share = cluster.mean(0)
+        return {"exploration": entropy + self.constrain_factor * constraint}, {
+            "cesd/entropy": entropy.mean(), "cesd/constraint": constraint.mean(),
+            "cesd/purity": (cluster * batch.skill).sum(1).mean(),  # rows in their own skill's cluster (chance: 1 / n)
+            "cesd/large": large.float().mean(),  # rows that are rewarded at all
+            "cesd/balance": torch.special.entr(share).sum() / max(math.log(self.skill_dim), 1e-8)}  # 1: equal clusters

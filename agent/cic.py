@@ -1,0 +1,54 @@
+"""CIC: entropy of states in a representation that ties transitions to continuous skills (Laskin et al., 2022)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.intrinsic import ParticleEntropy, TransitionEncoder
+from replay_buffer import Batch
+
+
+class CIC(Objective):
+    """r = particle entropy of s' in the state encoder, plus log q(tau | z) with `discriminative`."""
+
+    streams = ("exploration",)
+
+    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
+                 hidden_dim: int, lr: float, discriminative: bool, cpc: str, cpc_temperature: float,
+                 entropy_form: str, knn_scale: str, k: int, knn_clip: float):
+        super().__init__()
+        self.discriminative = discriminative
+        self.encoder = TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=cpc_temperature,
+                                         form=cpc)
+        self.entropy = ParticleEntropy(k=k, clip=knn_clip, form=entropy_form, scale=knn_scale)
+        self.opt = self.adam("encoder", self.encoder.parameters(), lr)
+
+    def cpc(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The contrastive loss, and how often a transition finds its own skill among those of the batch."""
+        return self.encoder.loss_continuous(batch.obs, batch.next_obs, batch.skill)
+
+    def update(self, batch: Batch, *, final: bool = True) -> Metrics:
+        loss, accuracy = self.cpc(batch)
+        descend(loss, self.opt)
+        return {"cpc/loss": loss.detach(), "cpc/accuracy": accuracy}
+
+    @torch.no_grad()
+    def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
+        reward = self.entropy(self.encoder.state(batch.next_obs))
+        metrics = {"exploration/entropy": reward.mean()}
+        if self.discriminative:
+            log_likelihood = self._log_likelihood(batch)
+            reward = reward + log_likelihood
+            metrics["diversity/log_likelihood"] = log_likelihood.mean()
+        return {"exploration": reward}, metrics
+
+    def _log_likelihood(self, batch: Batch) -> Tensor:
+        """log q(tau | z) against the mean over the batch's transitions (AMPED's Eq. 3): (B, 1), at most log B."""
+        skill, transition = self.encoder.skill(batch.skill), self.encoder.pair(batch.obs, batch.next_obs)
+        logits = F.normalize(skill, dim=1) @ F.normalize(transition, dim=1).T / self.encoder.temperature  # (B, B)
+        return logits.log_softmax(1).diagonal().unsqueeze(1) + math.log(len(logits))
