@@ -13,11 +13,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-# What a pre-training shows: one panel per list; panels without any of their columns are left out.
+# What a pre-training shows, by the columns of train.csv; panels without any of their columns are left out.
 PANELS = {
-    "reward streams (batch mean)": ("reward/diversity", "reward/exploration", "reward/task"),
-    "parts of exploration": ("exploration/entropy", "exploration/rnd"),
-    "accuracy of the encoders": ("diversity/accuracy", "cpc/accuracy"),
+    "reward streams (batch mean)": ("reward/",),
+    "parts of exploration": ("exploration/",),
+    "accuracy (chance: 1 / number of skills)": ("diversity/accuracy", "cpc/accuracy", "discriminator/accuracy"),
     "conflict of the critic's gradients": ("surgery/conflict", "surgery/sample_conflict", "surgery/cosine"),
 }
 LOG_SCALE = {"reward streams (batch mean)", "parts of exploration"}
@@ -37,36 +37,47 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
     return {key: np.array([number(row[key]) for row in rows]) for key in (rows[0] if rows else {})}
 
 
+def label(run: Path) -> str:
+    """walker/amped/cpu/seed_1 out of .../pretrain/walker/amped/cpu/seed_1."""
+    phase = max((i for i, part in enumerate(run.parts) if part in ("pretrain", "finetune")), default=-5)
+    return "/".join(run.parts[phase + 1:])
+
+
 def draw(runs: list[Path]) -> plt.Figure:
-    """Evaluation returns of all runs, then each run's own panels."""
-    tables = {run: read_csv(run / "train.csv") for run in runs if (run / "train.csv").exists()}
-    panels = [(run, title, present) for run, table in tables.items() for title, columns in PANELS.items()
-              if (present := [c for c in columns if c in table])]
-    columns = 3
-    rows = -(-(len(panels) + 2) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(5 * columns, 3.4 * rows), squeeze=False)
-    returns, variance, *rest = axes.flat
-    for run in runs:
-        table, label = read_csv(run / "eval.csv"), "/".join(run.parts[-6:])
-        low, high = table["return_mean"] - table["return_std"], table["return_mean"] + table["return_std"]
-        (line,) = returns.plot(table["frame"], table["return_mean"], marker=".", label=label)
-        returns.fill_between(table["frame"], low, high, alpha=0.15, color=line.get_color())
-        if "skill_variance" in table:
-            variance.plot(table["frame"], table["skill_variance"], marker=".", label=label, color=line.get_color())
-    returns.set_title("evaluation return, mean and deviation over episodes")
-    variance.set_title("share of state variance that the skill explains")
-    returns.legend(fontsize=6)
-    for axis, (run, title, present) in zip(rest, panels, strict=False):
-        for column in present:
-            axis.plot(tables[run]["frame"], tables[run][column], marker=".", markersize=3, label=column)
-        axis.set_title(f"{title}\n{'/'.join(run.parts[-6:])}", fontsize=8)
-        axis.legend(fontsize=7)
-        if title in LOG_SCALE:
-            axis.set_yscale("symlog", linthresh=1e-3)
-    for axis in axes.flat[len(panels) + 2:]:
-        axis.axis("off")
-    for axis in axes[-1]:
+    """Returns of the fine-tunings, returns and skill variance of the pre-trainings, then each pre-training's panels."""
+    evals = {run: read_csv(run / "eval.csv") for run in runs}
+    pretrained = [run for run in runs if "skill_variance" in evals[run]]
+    panels = [("fine-tuning: evaluation return", [r for r in runs if r not in pretrained], "return_mean"),
+              ("pre-training: return of each skill, for the log", pretrained, "return_mean"),
+              ("share of state variance that the skill explains", pretrained, "skill_variance")]
+    panels = [panel for panel in panels if panel[1]]
+    details = []
+    for run in pretrained:
+        table = read_csv(run / "train.csv")
+        for title, names in PANELS.items():
+            if columns := [c for c in table if c.startswith(names)]:
+                details.append((title, run, table, columns))
+    width = 3
+    height = -(-(len(panels) + len(details)) // width)
+    figure, axes = plt.subplots(height, width, figsize=(5.2 * width, 3.6 * height), squeeze=False)
+    for axis, (title, shown, column) in zip(axes.flat, panels, strict=False):
+        for run in shown:
+            frame, y = evals[run]["frame"], evals[run][column]
+            (line,) = axis.plot(frame, y, marker=".", label=label(run))
+            if column == "return_mean":  # the band is the deviation over episodes, or over skills
+                spread = evals[run]["return_std"]
+                axis.fill_between(frame, y - spread, y + spread, alpha=0.15, color=line.get_color())
+        axis.set_title(title, fontsize=10)
+    for axis, (title, run, table, columns) in zip(axes.flat[len(panels):], details, strict=False):
+        for column in columns:
+            axis.plot(table["frame"], table[column], marker=".", markersize=3, label=column)
+        axis.set_title(f"{title}\n{label(run)}", fontsize=10)
+        axis.set_yscale("log" if title in LOG_SCALE else "linear")
+    for axis in axes.flat[: len(panels) + len(details)]:
         axis.set_xlabel("frames")
+        axis.legend(fontsize=7)
+    for axis in axes.flat[len(panels) + len(details):]:
+        axis.axis("off")
     figure.tight_layout()
     return figure
 

@@ -19,13 +19,16 @@ def named_files(text: str) -> dict[str, str]:
     return dict(re.findall(r"^`([\w./]+)`\n```\w+\n(.*?)```", text, re.M | re.S))
 
 
+def write(files: dict[str, str], directory) -> None:
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+
+
 def test_the_domain_example_pretrains_and_finetunes(cli, tmp_path, monkeypatch):
     files = named_files(section("Add a domain"))
     assert set(files) == {"domain/pendulum.yaml", "task/pendulum_swingup.yaml", "my_envs.py"}
-    for name, text in files.items():
-        path = tmp_path / "my_configs" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write(files, tmp_path / "my_configs")
     commands = re.findall(r"^python (\w+)\.py (.*)$", section("Add a domain"), re.M)
     assert [script for script, _ in commands] == ["pretrain", "finetune"]
     for script, args in commands:
@@ -38,20 +41,16 @@ def test_the_domain_example_pretrains_and_finetunes(cli, tmp_path, monkeypatch):
     assert out.code == 0 and "obs 5, action 1" in out.out, out.err
 
 
-def test_the_method_example_is_an_objective_that_trains(cli, tmp_path, monkeypatch):
-    (code,) = re.findall(r"```python\n(.*?)```", section("Add a method"), re.S)
-    imports = "import torch\nfrom agent.base import Objective, descend\nfrom agent.intrinsic import RND\n\n\n"
-    (tmp_path / "novelty_example.py").write_text(imports + code)
+def test_the_method_example_is_an_agent_that_trains(cli, tmp_path, monkeypatch):
+    files = named_files(section("Add a method"))
+    assert set(files) == {"surprise.py", "agent/surprise.yaml"}
+    write(files, tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "agent").mkdir()
-    (tmp_path / "agent/novelty.yaml").write_text(
-        "# @package _global_\nagent:\n  name: novelty\n  skill_space: none\n  finetune_skills: none\n  objective:\n"
-        "    _target_: novelty_example.Novelty\n    hidden_dim: ${learner.hidden_dim}\n    lr: ${learner.lr}\n"
-        "skill_dim: 0\nskill_interval: 0\n")
-    assert cli("pretrain", "--config-dir", str(tmp_path), "agent=novelty").code == 0
-    assert cli("finetune", "--config-dir", str(tmp_path), "agent=novelty", "task=walker_walk").code == 0
-    (snapshot,) = cli.root.glob("pretrain/walker/novelty/**/snapshot_120.pt")
-    assert any(k.startswith("rnd.") for k in torch.load(snapshot, weights_only=True)["objective"])
+    for args in (("pretrain",), ("finetune", "task=walker_walk")):
+        out = cli(args[0], "--config-dir", str(tmp_path), "agent=surprise", *args[1:])
+        assert out.code == 0, out.err
+    (snapshot,) = cli.root.glob("pretrain/walker/surprise/**/snapshot_120.pt")
+    assert any(k.startswith("model.") for k in torch.load(snapshot, weights_only=True)["objective"])
 
 
 def test_every_agent_and_preset_is_named():
