@@ -71,7 +71,7 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
 
     def pretrained() -> Objective:
-        objective = method_objective(config, env, space.dim, rng)
+        objective = method_objective(snapshot["config"], env, space.dim, rng)  # at the sizes it was trained with
         load_weights(objective, snapshot["objective"])
         return objective.to(device)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import rows
 from objectives import (
     ENV,
     array,
@@ -306,3 +307,12 @@ def test_unknown_regressions_are_refused():
     native = composed("aps")["agent"]["native_skills"]
     numbers = {key: native[key] for key in ("interval", "warmup", "samples", "regression")}
     assert numbers == {"interval": 5, "warmup": 4096, "samples": 4096, "regression": "least_squares"}  # URLB's yaml
+
+
+def test_the_native_rule_refits_the_task_in_a_real_finetuning_from_a_snapshot_of_another_size(cli):
+    assert cli("pretrain", "agent=aps", "learner.hidden_dim=24", "variant=small").code == 0
+    args = ("agent=aps", "task=walker_walk", "skills=native", "pretrain_variant=small")
+    out = cli("finetune", *args, "agent.native_skills.warmup=30", "agent.native_skills.samples=16")
+    assert out.code == 0, out.err
+    (table,) = cli.root.glob("finetune/walker_walk/aps/*/native/seed_1/train.csv")
+    assert any(row["skills/fit"] for row in rows(table))
