@@ -22,10 +22,13 @@ def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path
         if snapshot[key] != ours:
             raise UserError(f"{path} was pre-trained with {key}={snapshot[key]}, not {ours}; "
                             f"choose {'a task of that domain' if key == 'domain' else f'agent={snapshot[key]}'}")
-    skill_dim = snapshot["spec"]["skill_dim"]
-    if config["skill_dim"] != skill_dim and any(o.startswith("skill_dim=") for o in overrides):
-        raise UserError(f"skill_dim={config['skill_dim']} does not fit {path}, which has {skill_dim} skills")
-    learner = {**config["learner"], **{k: snapshot["config"]["learner"][k] for k in SIZES}}
+    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: snapshot["config"]["learner"][k] for k in SIZES}
+    given = {o.lstrip("+").partition("=")[0] for o in overrides}
+    for key, ours, theirs in [("skill_dim", config["skill_dim"], skill_dim),
+                              *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items())]:
+        if key in given and ours != theirs:
+            raise UserError(f"{key}={ours} does not fit {path}, which was pre-trained with {theirs}")
+    learner = {**config["learner"], **sizes}
     return {**config, "learner": learner, "skill_dim": skill_dim, "snapshot_frame": snapshot["frame"]}
 
 

@@ -195,6 +195,8 @@ def test_snapshots_that_do_not_fit_are_refused_by_name(cli, tmp_path):
         (("task=quadruped_run", f"snapshot={path}"), "pre-trained with domain=walker, not quadruped"),
         (("task=walker_run", "agent=amped_literal", f"snapshot={path}"), "agent=amped, not amped_literal"),
         (("task=walker_run", "skill_dim=8", f"snapshot={path}"), "skill_dim=8 does not fit"),
+        (("task=walker_run", "learner.layers=2", f"snapshot={path}"), "learner.layers=2 does not fit"),
+        (("task=walker_run", "learner.layers=2"), "(variant smoke,learner.layers=2, seed 1)"),
         (("task=walker_run", "snapshot_ts=7"), "frames present: smoke seed_1: 60, 120"),
         (("task=walker_run", "seed=9"), "seed 9) below"),
         (("task=walker_run", "skills=fixed", "skills.index=16"), "choose 0 to 15"),
