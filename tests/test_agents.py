@@ -1,5 +1,7 @@
 """Every configs/agent/*.yaml keeps the promises of the house."""
 
+import re
+
 import pytest
 import torch
 from conftest import ROOT, assert_same_run, rows
@@ -34,6 +36,13 @@ def objective_and_batch(agent: str, seed: int = 0):
     return objective, Batch(obs, action.tanh(), reward, torch.full((BATCH, 1), 0.97), next_obs, skill, next_obs_1)
 
 
+def undocumented(columns) -> list[str]:
+    """Metrics without a line in the README; a group named `reward/<stream>` there stands for all of its columns."""
+    named = set(re.findall(r"`([a-z_]+/[a-z_<>]+)`", (ROOT / "README.md").read_text())) | {"frame", "episodes"}
+    groups = {name.partition("<")[0] for name in named if "<" in name}
+    return [c for c in columns if c not in named and not c.startswith(tuple(groups))]
+
+
 @pytest.mark.parametrize("agent", PRETRAINED)
 def test_it_pretrains_resumes_bit_for_bit_and_finetunes(cli, monkeypatch, agent):
     assert cli("pretrain", f"agent={agent}").code == 0
@@ -42,6 +51,7 @@ def test_it_pretrains_resumes_bit_for_bit_and_finetunes(cli, monkeypatch, agent)
     assert sorted(p.name for p in (run / "snapshots").iterdir()) == ["snapshot_120.pt", "snapshot_60.pt"]
     assert [row["frame"] for row in rows(run / "eval.csv")] == ["0", "40", "80", "120"]
     assert not list(run.glob("checkpoint*"))
+    assert not undocumented(rows(run / "train.csv")[-1])
 
     with monkeypatch.context() as patch:
         stop_at(patch, 70)
