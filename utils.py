@@ -151,8 +151,8 @@ def load_snapshot(path: str | Path, device: torch.device | str = "cpu") -> dict[
 class Policy:
     """A trained actor: `load_policy(path).act(obs, skill)` gives the deterministic action."""
 
-    def __init__(self, actor: torch.nn.Module, spec: dict[str, int], frame: int):
-        self.actor, self.frame = actor.eval(), frame
+    def __init__(self, actor: torch.nn.Module, spec: dict[str, int], frame: int, *, one_hot: bool):
+        self.actor, self.frame, self.one_hot = actor.eval(), frame, one_hot
         self.obs_dim, self.action_dim, self.skill_dim = (spec[k] for k in ("obs_dim", "action_dim", "skill_dim"))
 
     @torch.no_grad()
@@ -162,8 +162,9 @@ class Policy:
         if obs.ndim not in (1, 2) or obs.shape[-1] != self.obs_dim:
             raise ValueError(f"obs has shape {tuple(obs.shape)}; expected (..., {self.obs_dim})")
         if self.skill_dim:
-            if skill is None:
-                raise ValueError(f"this policy needs a skill: an index below {self.skill_dim} or a vector")
+            counted = f"an index below {self.skill_dim} or " if self.one_hot else ""
+            if skill is None or (np.ndim(skill) == 0 and not (self.one_hot and 0 <= skill < self.skill_dim)):
+                raise ValueError(f"this policy needs a skill: {counted}a vector of {self.skill_dim}; got {skill}")
             if np.ndim(skill) == 0:
                 skill = np.eye(self.skill_dim, dtype=np.float32)[skill]
             skill = torch.as_tensor(np.asarray(skill, np.float32)).expand(*obs.shape[:-1], self.skill_dim)
@@ -183,4 +184,4 @@ def load_policy(path: str | Path) -> Policy:
                   hidden_dim=learner["hidden_dim"], layers=learner["layers"])
     actor.load_state_dict({k.removeprefix("actor."): v for k, v in payload["learner"].items()
                            if k.startswith("actor.")})
-    return Policy(actor, spec, payload["frame"])
+    return Policy(actor, spec, payload["frame"], one_hot=payload["config"]["agent"]["skill_space"] == "one_hot")

@@ -100,8 +100,17 @@ def test_the_snapshot_is_a_policy_in_one_line(cli):
     assert batch.shape == (5, 6) and np.abs(batch).max() <= 1
     np.testing.assert_allclose(policy.act(obs[0], np.eye(16)[3]), batch[0], atol=1e-6)
     assert not np.allclose(policy.act(obs, 4), batch)
-    with pytest.raises(ValueError, match="needs a skill"):
-        policy.act(obs)
+    for wrong in (None, 16, -1):
+        with pytest.raises(ValueError, match="needs a skill: an index below 16 or a vector of 16"):
+            policy.act(obs, wrong)
+
+
+def test_a_policy_with_continuous_skills_takes_vectors_only(cli):
+    assert cli("pretrain", "agent=cic").code == 0
+    policy = load_policy(snapshot_of(cli, agent="cic"))
+    assert policy.act(np.zeros(24), np.full(64, 0.5)).shape == (6,)
+    with pytest.raises(ValueError, match="needs a skill: a vector of 64; got 3"):
+        policy.act(np.zeros(24), 3)
 
 
 def test_a_snapshot_round_trips_and_says_where_it_comes_from(cli):
