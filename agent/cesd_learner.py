@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor, nn
 
 from agent.ddpg import DDPG
-from agent.networks import trunk
+from agent.networks import parallel_mlp, trunk
 from replay_buffer import Batch
 from utils import choose
-
-
-class ParallelLinear(nn.Module):
-    """`count` linear layers side by side, initialised as nn.Linear.
-
-    legacy: the public code takes the fan of the transposed shape, so that a last layer starts at U(-1, 1).
-    """
-
-    def __init__(self, count: int, in_dim: int, out_dim: int, *, legacy: bool):
-        super().__init__()
-        bound = (out_dim if legacy else in_dim) ** -0.5
-        self.weight = nn.Parameter(torch.empty(count, in_dim, out_dim).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(count, 1, out_dim).uniform_(-bound, bound))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias, x, self.weight)  # (count, B, out_dim)
 
 
 class EnsembleCritic(nn.Module):
@@ -40,13 +22,7 @@ class EnsembleCritic(nn.Module):
         extra = 0 if self.action_in_trunk else action_dim
         self.trunk = trunk(obs_dim + action_dim - extra, hidden_dim // 2)
         sizes = (hidden_dim // 2 + extra, *[hidden_dim] * layers, 1)
-        self.q1, self.q2 = (self._head(sizes, legacy) for _ in range(2))
-
-    def _head(self, sizes: tuple[int, ...], legacy: bool) -> nn.Sequential:
-        layers: list[nn.Module] = []
-        for a, b in pairwise(sizes):
-            layers += [nn.ReLU()] * bool(layers) + [ParallelLinear(self.count, a, b, legacy=legacy)]
-        return nn.Sequential(*layers)
+        self.q1, self.q2 = (parallel_mlp(count, *sizes, legacy=legacy) for _ in range(2))
 
     def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         h = self.trunk(torch.cat([obs, action], 1)) if self.action_in_trunk else torch.cat([self.trunk(obs), action], 1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.networks import parallel_mlp
 from replay_buffer import Batch
 from utils import choose
 
@@ -19,14 +19,14 @@ class Disagreement(Objective):
                  hidden_dim: int, lr: float, models: int, model_error: str):
         super().__init__()
         self.squared = choose("agent.objective.model_error", model_error, ("norm", "squared")) == "squared"
-        self.models = nn.ModuleList(  # PyTorch's own initialisation, as in URLB, not the orthogonal one
-            nn.Sequential(nn.Linear(obs_dim + action_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, obs_dim))
-            for _ in range(models))
+        # PyTorch's own initialisation, as in URLB, not the orthogonal one
+        self.count, self.models = models, parallel_mlp(models, obs_dim + action_dim, hidden_dim, obs_dim)
         self.opt = self.adam("models", self.models.parameters(), lr)
 
     def predictions(self, batch: Batch) -> torch.Tensor:
+        """What each model says of s': (models, B, obs_dim)."""
         x = torch.cat([batch.obs, batch.action], 1)
-        return torch.stack([model(x) for model in self.models])  # (models, B, obs_dim)
+        return self.models(x.expand(self.count, *x.shape))
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         error = (batch.next_obs - self.predictions(batch)).norm(dim=2)  # (models, B)
@@ -36,4 +36,5 @@ class Disagreement(Objective):
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
-        return {"disagreement": self.predictions(batch).var(0).mean(1, keepdim=True)}, {}
+        spread = torch.var(self.predictions(batch), dim=0)  # (B, obs_dim), unbiased
+        return {"disagreement": spread.mean(1, keepdim=True)}, {}

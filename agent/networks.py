@@ -27,6 +27,30 @@ def mlp(*sizes: int) -> nn.Sequential:
     return init_weights(nn.Sequential(*layers))
 
 
+class ParallelLinear(nn.Module):
+    """`count` linear layers side by side, initialised as nn.Linear.
+
+    legacy: CeSD's public code takes the fan of the transposed shape, so that a last layer starts at U(-1, 1).
+    """
+
+    def __init__(self, count: int, in_dim: int, out_dim: int, *, legacy: bool = False):
+        super().__init__()
+        bound = (out_dim if legacy else in_dim) ** -0.5
+        self.weight = nn.Parameter(torch.empty(count, in_dim, out_dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(count, 1, out_dim).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)  # (count, B, out_dim)
+
+
+def parallel_mlp(count: int, *sizes: int, legacy: bool = False) -> nn.Sequential:
+    """`count` MLPs side by side, (count, B, in) -> (count, B, out), with PyTorch's own initialisation."""
+    layers: list[nn.Module] = []
+    for a, b in pairwise(sizes):
+        layers += [nn.ReLU()] * bool(layers) + [ParallelLinear(count, a, b, legacy=legacy)]
+    return nn.Sequential(*layers)
+
+
 def trunk(in_dim: int, out_dim: int) -> nn.Sequential:
     return init_weights(nn.Sequential(nn.Linear(in_dim, out_dim), nn.LayerNorm(out_dim), nn.Tanh()))
 

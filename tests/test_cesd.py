@@ -26,8 +26,8 @@ from scipy.spatial.distance import cdist
 from agent.base import TaskReward
 from agent.build import make_learner
 from agent.cesd import FiniteMoments
-from agent.cesd_learner import ParallelLinear
 from agent.intrinsic import RunningMoments
+from agent.networks import ParallelLinear
 from utils import Streams
 
 OWN = ("skill_dim=4", "agent.objective.k=3", "agent.objective.temperature=0.5")  # soft: clusters of every size

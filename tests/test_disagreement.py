@@ -3,6 +3,7 @@
 import math
 import statistics
 
+import numpy as np
 import pytest
 import torch
 from objectives import (
@@ -17,7 +18,7 @@ from objectives import (
     make,
     make_batch,
 )
-from test_icm import silence, two_layers
+from test_icm import silence
 
 SQUARED = "agent.objective.model_error=squared"
 
@@ -29,7 +30,9 @@ def batch_of(seed=0, **kwargs):
 def guesses(objective, batch):
     """What each model says of s': [model][row][dimension]."""
     x = array(torch.cat([batch.obs, batch.action], 1))
-    return [two_layers(model, x).tolist() for model in objective.models]
+    first, last = objective.models[0], objective.models[2]
+    return [(np.maximum(x @ array(first.weight[m]) + array(first.bias[m]), 0) @ array(last.weight[m])
+             + array(last.bias[m])).tolist() for m in range(5)]
 
 
 @pytest.mark.parametrize("overrides, power", [((), 1), ((SQUARED,), 2)], ids=str)
@@ -48,8 +51,8 @@ def test_loss_and_reward_are_error_and_unbiased_variance_of_the_models(overrides
 def test_the_reward_by_hand():
     objective = make("disagreement")
     silence(objective.models)
-    for value, model in enumerate(objective.models):
-        torch.nn.init.constant_(model[2].bias[1:2], value + 1)
+    with torch.no_grad():
+        objective.models[2].bias[:, 0, 1] = torch.arange(1.0, 6.0)
     # 1 2 3 4 5 in one dimension: (4 + 1 + 0 + 1 + 4) / (5 - 1) = 2.5; 0 in the three others
     close(objective.rewards(batch_of(size=2))[0]["disagreement"], [[0.625], [0.625]])
 
@@ -57,8 +60,9 @@ def test_the_reward_by_hand():
 def test_models_that_are_equal_do_not_disagree():
     objective = make("disagreement")
     assert objective.rewards(batch_of())[0]["disagreement"].min() > 0
-    for model in objective.models:
-        model.load_state_dict(objective.models[0].state_dict())
+    with torch.no_grad():
+        for parameter in objective.models.parameters():
+            parameter.copy_(parameter[:1].expand_as(parameter))
     assert objective.rewards(batch_of())[0]["disagreement"].max() < 1e-12
 
 
@@ -73,12 +77,12 @@ def test_models_come_to_agree_on_what_they_have_seen_and_only_there():
 
 def test_five_models_start_from_pytorchs_own_initialisation():
     objective = make("disagreement")
-    assert len(objective.models) == 5
-    for model in objective.models:  # uniform within 1 / sqrt(fan in), biases too; URLB's other networks: biases 0
-        for layer in (model[0], model[2]):
-            bound = 1 / math.sqrt(layer.in_features)
-            assert 0.9 * bound < layer.weight.abs().max() <= bound
-            assert 0.3 * bound < layer.bias.abs().max() <= bound
+    for layer in (objective.models[0], objective.models[2]):
+        assert len(layer.weight) == len(layer.bias) == 5
+        bound = 1 / math.sqrt(layer.weight.shape[1])  # the fan in
+        for weight, bias in zip(layer.weight, layer.bias):  # uniform, biases too; URLB's other networks: biases 0
+            assert 0.9 * bound < weight.abs().max() <= bound
+            assert 0.3 * bound < bias.abs().max() <= bound
 
 
 def test_noise_that_no_model_can_predict_is_no_reason_to_disagree():
