@@ -7,12 +7,14 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig
 
-from agent import build
+from agent import build, oracle
 from agent.cli import guard
 from agent.rundir import find_snapshot, run_path
 from agent.settings import resolve
+from agent.skills import SkillSpace
 from utils import UserError, load_snapshot
 
+NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
 SIZES = ("hidden_dim", "layers", "action_input")  # of the learner: taken from the snapshot
 
 
@@ -35,13 +37,34 @@ def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path
 def finetune(cfg: DictConfig, overrides: list[str]) -> Path:
     """Train on the task from a snapshot, or from scratch where the agent has nothing to pre-train."""
     config, device = build.settle_machine(resolve(cfg))
-    path, snapshot, info = run_path(config, overrides), None, {}
+    if config["skills"]["name"] in NUMBERED:
+        SkillSpace(config["agent"]["skill_space"], config["skill_dim"]).require_one_hot(config)
+    path, source, snapshot, info = run_path(config, overrides), None, None, {}
     if config["agent"]["objective"] is not None:
         source = find_snapshot(config, overrides)
         snapshot = load_snapshot(source, device)
         config = fit_to_snapshot(config, snapshot, source, overrides)
-        info = {"pretrained": str(source), "pretrained_frame": snapshot["frame"]}
-    return build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
+        info = {"pretrained": str(source), "pretrained_frame": snapshot["frame"], "pretrained_seed": snapshot["seed"]}
+        if snapshot["seed"] != config["seed"]:
+            print(f"note: seed {config['seed']} starts from the snapshot of seed {snapshot['seed']} in {source}",
+                  flush=True)
+    elif config["learner"]["frozen"]:
+        raise UserError(f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
+                        "has none: use learner.frozen=false")
+    if config["skills"]["name"] == "oracle":
+        return oracle.run(config, overrides, source, device, info)
+    build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
+    draw_choices(path)
+    return path
+
+
+def draw_choices(path: Path) -> None:
+    """The picture of what a selector chose, beside the numbers it is made from."""
+    if (path / "choices.npz").exists() and not (path / "choices.png").exists():
+        from analysis.choices import draw  # matplotlib takes a second
+
+        draw(path)
+        print(f"picture: {path / 'choices.png'}", flush=True)
 
 
 @hydra.main(config_path=str(Path(__file__).parent / "configs"), config_name="finetune", version_base="1.3")

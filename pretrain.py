@@ -19,6 +19,8 @@ def pretrain(cfg: DictConfig, overrides: list[str]) -> Path:
     if config["agent"]["objective"] is None:
         raise UserError(f"agent={agent} has nothing to pre-train; train it on a task instead: "
                         f"python finetune.py agent={agent} task={config['domain']['primal_task']}")
+    if config["learner"]["frozen"]:
+        raise UserError("learner.frozen=true has nothing to train in pre-training; it is for finetune.py")
     return build.run(config, run_path(config, overrides), config["domain"]["primal_task"], device)
 
 

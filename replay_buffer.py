@@ -111,6 +111,14 @@ class ReplayBuffer:
                   f["skill"][acted].astype(np.float32), f["obs"][steps[:, 1]])
         return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
 
+    def recent_skills(self, count: int) -> list[np.ndarray]:
+        """Indices of the one-hot skills of the last `count` episodes, oldest first; the last may be unfinished."""
+        f = self.fields
+        rows = (self.head - self.size + 1 + np.arange(self.size)) % self.capacity  # oldest first
+        starts = np.flatnonzero(f["episode_step"][rows] == 0)
+        episodes = [part[:-1] for part in np.split(rows, starts)[1:]]  # the last row of an episode has no action
+        return [f["skill"][part].argmax(1) for part in episodes[-count:] if len(part)]
+
     def state_dict(self) -> dict[str, Any]:
         """Views of the live arrays: to be saved at once."""
         arrays = {name: torch.from_numpy(a[: self.size]) for name, a in self.fields.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import zlib
@@ -88,6 +89,14 @@ def write_atomic(path: Path, write) -> None:
 
 def write_text(path: Path, text: str) -> None:
     write_atomic(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A result.json; what cannot be read is a one-line error."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); remove it to run that again") from error
 
 
 def save_torch(path: Path, payload: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from agent.ddpg import DDPG
 from agent.logger import Logger
 from agent.rundir import RunDirectory
 from agent.runner import Parts, Runner
+from agent.selector import ALGORITHMS, make_selector
 from agent.settings import pick_device
 from agent.skills import SkillSpace, make_skills
 from agent.surgery import ProjectConflict, SumGradients
@@ -75,9 +76,12 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
         load_weights(objective, snapshot["objective"])
         return objective.to(device)
 
-    skills = make_skills(config, space, rng.numpy("skills"), pretrained)
     objective = make_objective(config, env, space.dim, rng).to(device)
     learner = make_learner(config, env, space.dim, objective.streams, rng)
+    if config["phase"] == "finetune" and config["skills"]["name"] in ALGORITHMS:
+        skills = make_selector(config, space, env.obs_dim, rng)  # after the learner, whose start it must not move
+    else:
+        skills = make_skills(config, space, rng.numpy("skills"), pretrained)
     memory = ReplayBuffer(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=space.dim,
                           rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **config["replay"])
     if snapshot is not None:
@@ -118,7 +122,7 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
 
 
 def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str) -> None:
-    count = sum(p.numel() for m in (parts.learner, parts.objective) for p in m.parameters())
+    count = sum(p.numel() for m in (parts.learner, parts.objective, parts.skills.network) if m for p in m.parameters())
     print(f"{config['phase']} {config['agent']['name']} on {env_name}, seed {config['seed']}, "
           f"{config['num_train_frames']:,} frames\n"
           f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "

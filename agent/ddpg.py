@@ -37,7 +37,7 @@ class DDPG(Trainable):
                  rng: Streams, hidden_dim: int, layers: int, action_input: str, critic_heads: str, surgery_scope: str,
                  lr: float, batch_size: int, critic_target_tau: float, stddev: float, stddev_clip: float,
                  update_every_steps: int, num_seed_steps: int, init_critic: bool, init_heads: bool, sync_target: bool,
-                 conflict_every_updates: int, conflict_samples: int):
+                 frozen: bool, conflict_every_updates: int, conflict_samples: int):
         super().__init__()
         self.per_stream = choose("learner.critic_heads", critic_heads, ("shared", "per_stream")) == "per_stream"
         choose("learner.surgery_scope", surgery_scope, ("critic", "actor", "all"))
@@ -58,6 +58,7 @@ class DDPG(Trainable):
         self.batch_size, self.tau, self.stddev, self.stddev_clip = batch_size, critic_target_tau, stddev, stddev_clip
         self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
         self.init_critic, self.init_heads, self.sync_target = init_critic, init_heads, sync_target
+        self.frozen = frozen
         self.conflict_every_updates, self.conflict_samples = conflict_every_updates, conflict_samples
         self.to(self.device)
 
@@ -85,7 +86,8 @@ class DDPG(Trainable):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool) -> np.ndarray:
-        """Uniform during warm-up, then the mean plus noise; the mean alone when not exploring."""
+        """Uniform during warm-up, then the mean plus noise; the mean alone when not exploring, or frozen."""
+        explore = explore and not self.frozen
         if explore and step < self.num_seed_steps:
             return self.act_rng.uniform(-1, 1, self.action_dim).astype(np.float32)
         x = torch.from_numpy(np.concatenate([obs, skill])).to(self.device)
@@ -98,7 +100,8 @@ class DDPG(Trainable):
     # -------------------------------------------------------------------------------------------- learning
 
     def due(self, memory, step: int) -> bool:
-        return step >= self.num_seed_steps and step % self.update_every_steps == 0 and len(memory) > 0
+        ready = step >= self.num_seed_steps and step % self.update_every_steps == 0 and len(memory) > 0
+        return ready and not self.frozen
 
     def learn(self, memory, objective: Objective, step: int) -> Metrics:
         """One update: encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
@@ -14,12 +14,14 @@ from tqdm import tqdm
 
 from agent.base import Learner, Objective
 from agent.logger import Logger
+from agent.results import summary
 from agent.rundir import RunDirectory
 from agent.skills import SkillSource
 from envs import Env, NotRestorable
 from replay_buffer import ReplayBuffer
-from utils import Streams, UserError, save_snapshot, stream_seed, versions, weights
+from utils import Streams, UserError, save_snapshot, stream_seed, weights, write_atomic
 
+TRAINING_EPISODES = 10  # whose choices are kept at the end
 EVAL_SKILLS = 16  # skills drawn for the log of a pre-training whose skills cannot be counted
 
 
@@ -36,11 +38,19 @@ class Parts:
     rng: Streams
 
 
+class Episode(NamedTuple):
+    """What an evaluation keeps of an episode of T steps."""
+
+    total: float  # return
+    states: np.ndarray  # (T, obs_dim), after each step
+    skills: np.ndarray  # (T, skill_dim)
+
+
 class Interrupted(Exception):
     """SIGINT or SIGTERM arrived; the run is saved and can be continued."""
 
-    def __init__(self, signum: int, frame: int):
-        super().__init__(f"{signal.Signals(signum).name}: saved at frame {frame}; the same command continues there")
+    def __init__(self, signum: int, saved: str):
+        super().__init__(f"{signal.Signals(signum).name}: {saved}; the same command continues there")
         self.exit_code = 128 + signum
 
 
@@ -57,6 +67,7 @@ class Runner:
         self.wall_seconds = 0.0
         self.signum: int | None = None
         self.last_eval: dict[str, Any] = {}
+        self.evaluated: list[Episode] = []  # of the last evaluation
 
     @property
     def frame(self) -> int:
@@ -80,6 +91,7 @@ class Runner:
         finally:
             for signum, handler in handlers.items():
                 signal.signal(signum, handler)
+        self._keep_choices()
         return self._result()
 
     def _on_signal(self, signum: int, _) -> None:
@@ -153,28 +165,28 @@ class Runner:
         seed, count = self.config["seed"], self.config["num_eval_episodes"]
         skills = self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, "eval skills", self.frame)))
         self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
-        returns = [self._episode(lambda obs, step: skills.select(obs, step, first=step == 0))[0] for _ in range(count)]
-        return self._row(returns, self.parts.skills.rule)
+        self.evaluated = [self._episode(lambda obs, step: skills.select(obs, step, first=step == 0))
+                          for _ in range(count)]
+        return self._row(self.parts.skills.rule)
 
     def evaluate_skills(self) -> dict[str, Any]:
         """Each skill (or some draws) from one and the same start, for the log only: differences are the skill's."""
-        seed, returns, states = self.config["seed"], [], []
+        seed, self.evaluated = self.config["seed"], []
         rng = np.random.default_rng(stream_seed(seed, "eval skills"))  # the same draws at every evaluation
         for skill in self.parts.skills.space.panel(rng, EVAL_SKILLS):
             self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
-            total, visited = self._episode(lambda obs, step, skill=skill: skill)
-            returns.append(total)
-            states.append(visited)
-        return {**self._row(returns, "each_skill"), "skill_variance": explained_variance(states)}
+            self.evaluated.append(self._episode(lambda obs, step, skill=skill: skill))
+        return {**self._row("each_skill"), "skill_variance": explained_variance([e.states for e in self.evaluated])}
 
-    def _row(self, returns: list[float], rule: str) -> dict[str, Any]:
+    def _row(self, rule: str) -> dict[str, Any]:
+        returns = [episode.total for episode in self.evaluated]
         return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)),
                 "skills": rule, "episodes": len(returns), "returns": " ".join(f"{r:.6g}" for r in returns)}
 
-    def _episode(self, choose_skill) -> tuple[float, np.ndarray]:
-        """One deterministic episode: its return and the states visited."""
+    def _episode(self, choose_skill) -> Episode:
+        """One deterministic episode."""
         env, limit = self.parts.eval_env, self.config["eval_episode_steps"]
-        time_step, total, visited = env.reset(), 0.0, []
+        time_step, total, visited, skills = env.reset(), 0.0, [], []
         while not time_step.last() and (limit is None or len(visited) < limit):
             if self.signum:  # the evaluation is repeated after the resume: nothing of it is kept
                 self._stop()
@@ -182,7 +194,8 @@ class Runner:
             time_step = env.step(self._act(time_step.observation, skill, explore=False))
             total += time_step.reward
             visited.append(time_step.observation)
-        return total, np.array(visited)
+            skills.append(skill)
+        return Episode(total, np.array(visited), np.array(skills))
 
     # --------------------------------------------------------------------------------------------- records
 
@@ -192,7 +205,10 @@ class Runner:
         self.logger.close_window(self.frame, {"episodes": self.episodes, "seconds": elapsed, "fps": fps})
 
     def _require_finite(self) -> None:
-        for owner, module in (("learner", self.parts.learner), ("objective", self.parts.objective)):
+        p = self.parts
+        for owner, module in (("learner", p.learner), ("objective", p.objective), ("selector", p.skills.network)):
+            if module is None:
+                continue
             for name, tensor in weights(module).items():
                 if not torch.isfinite(tensor).all():
                     raise UserError(f"{owner} weight {name} is not finite at frame {self.frame}; stopped, "
@@ -204,7 +220,8 @@ class Runner:
         spec = {"obs_dim": p.env.obs_dim, "action_dim": p.env.action_dim, "skill_dim": p.skills.space.dim}
         save_snapshot(self.directory.snapshot_path(self.frame), frame=self.frame, seed=self.config["seed"],
                       agent=self.config["agent"]["name"], domain=self.config["domain"]["name"], spec=spec,
-                      config=self.config, learner=weights(p.learner), objective=weights(p.objective))
+                      config=self.config, learner=weights(p.learner), objective=weights(p.objective),
+                      skills=weights(p.skills.network) if p.skills.network else {})
 
     def save_checkpoint(self) -> None:
         self._require_finite()
@@ -213,7 +230,7 @@ class Runner:
     def _stop(self) -> None:
         if self.step > self.resumed_at:
             self.save_checkpoint()
-        raise Interrupted(self.signum, self.frame)
+        raise Interrupted(self.signum, f"saved at frame {self.frame}")
 
     def state_dict(self) -> dict[str, Any]:
         p = self.parts
@@ -244,13 +261,24 @@ class Runner:
         except NotRestorable as error:
             raise UserError(f"cannot continue {self.directory.path}: {error}") from error
 
+    def _keep_choices(self) -> None:
+        """What a selector chose at the end: choices.npz, one row per episode, -1 past its end."""
+        if self.parts.skills.network is None:
+            return
+        played = {"training": self.parts.memory.recent_skills(TRAINING_EPISODES),
+                  "evaluation": [episode.skills.argmax(1) for episode in self.evaluated]}
+        arrays = {name: np.full((len(episodes), max(map(len, episodes), default=0)), -1, np.int16)
+                  for name, episodes in played.items()}
+        for name, episodes in played.items():
+            for row, episode in zip(arrays[name], episodes, strict=True):
+                row[: len(episode)] = episode
+        write_atomic(self.directory.path / "choices.npz", lambda file: np.savez_compressed(file, **arrays))
+
     def _result(self) -> dict[str, Any]:
-        config = self.config
-        return {**self.info, "phase": config["phase"], "agent": config["agent"]["name"],
-                "domain": config["domain"]["name"], "task": config.get("task", {}).get("name"), "seed": config["seed"],
-                "variant": self.directory.variant, "frame": self.frame, "final": self.last_eval,
-                "wall_seconds": round(time.monotonic() - self.started, 1), "versions": versions(),
-                "snapshot": self.directory.snapshot_path(self.frame).name}
+        curve = [{k: float(row[k]) for k in ("frame", "return_mean", "return_std")} for row in self.logger.eval.rows]
+        return summary(self.config, variant=self.directory.variant, frame=self.frame, final=self.last_eval, curve=curve,
+                       wall_seconds=time.monotonic() - self.started, **self.info,
+                       snapshot=self.directory.snapshot_path(self.frame).name)
 
 
 def explained_variance(groups: list[np.ndarray]) -> float:

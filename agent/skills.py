@@ -7,6 +7,7 @@ from typing import Any
 
 import hydra
 import numpy as np
+from torch import nn
 
 from agent.base import Metrics, Objective
 from utils import UserError, choose
@@ -42,6 +43,15 @@ class SkillSpace:
             raise UserError(f"skills.index={index}: a {self.kind} space has no numbered skills; use index -1")
         return np.eye(self.dim, dtype=np.float32)[index]
 
+    def require_one_hot(self, config: dict[str, Any]) -> None:
+        """For the regimes that choose among numbered skills."""
+        if not self.one_hot:
+            what = "no skills" if self.kind == "none" else f"{self.kind} skills, which have no numbers"
+            raise UserError(f"skills={config['skills']['name']} chooses among numbered skills; agent="
+                            f"{config['agent']['name']} has {what}: use "
+                            f"skills={'none' if self.kind == 'none' else 'switching, fixed or native'}, "
+                            "or an agent with one-hot skills (amped, diayn, becl, cesd, comsd, smm, metra_discrete)")
+
     def panel(self, rng: np.random.Generator, count: int) -> list[np.ndarray]:
         """Skills that stand for the whole space: every one-hot, else `count` draws, or the empty one."""
         if self.one_hot:
@@ -53,6 +63,7 @@ class SkillSource:
     """What all sources share: the space, the current skill, and how it is saved. By itself: no skill at all."""
 
     rule = "none"  # how evaluation draws skills, for eval.csv
+    network: nn.Module | None = None  # of a source that learns; it goes into snapshots
 
     def __init__(self, space: SkillSpace, skill: np.ndarray):
         self.space, self.skill = space, skill

@@ -1,0 +1,62 @@
+"""What a skill selector chose, as a picture: python -m analysis.choices RUN_DIR ..."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import yaml
+
+BINS = 100  # of time, at most
+
+
+def shares(choices: np.ndarray, skills: int) -> np.ndarray:
+    """(episodes, T) of skill indices, -1 past the end -> (skills, bins): how often each was chosen at that time."""
+    bins = min(BINS, choices.shape[1])
+    counts = np.zeros((skills, bins))
+    episode, step = np.nonzero(choices >= 0)
+    np.add.at(counts, (choices[episode, step], step * bins // choices.shape[1]), 1)
+    return counts / np.maximum(counts.sum(0), 1)
+
+
+def draw(run: Path) -> Path:
+    """choices.png beside choices.npz: the last training episodes, and those of the last evaluation."""
+    skills = yaml.safe_load((run / "config.yaml").read_text())["skill_dim"]
+    with np.load(run / "choices.npz") as stored:
+        played = {name: stored[name] for name in ("training", "evaluation")}
+    figure, axes = plt.subplots(2, 1, figsize=(8, 1.6 + 0.28 * 2 * max(skills, 4)), layout="constrained")
+    for axis, (name, choices) in zip(axes, played.items(), strict=True):
+        rule = "with epsilon" if name == "training" else "greedy"
+        axis.set_title(f"{name}: last {len(choices)} episode{'s' * (len(choices) != 1)}, {rule}", fontsize=10)
+        if choices.size:
+            image = axis.imshow(shares(choices, skills), aspect="auto", origin="lower", vmin=0, vmax=1, cmap="magma",
+                                interpolation="nearest", extent=(0, choices.shape[1], -0.5, skills - 0.5))
+            figure.colorbar(image, ax=axis, label="share of choices")
+        axis.set_ylabel("skill")
+        axis.yaxis.get_major_locator().set_params(integer=True)
+    axes[-1].set_xlabel("step of the episode")
+    path = run / "choices.png"
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path, help="directories of fine-tunings with skills=selector")
+    args = parser.parse_args()
+    if missing := [str(run) for run in args.runs if not (run / "choices.npz").exists()]:
+        print(f"error: no choices.npz in {', '.join(missing)}; give finished runs of skills=selector", file=sys.stderr)
+        sys.exit(2)
+    for run in args.runs:
+        print(f"picture: {draw(run)}")
+
+
+if __name__ == "__main__":
+    main()
