@@ -9,6 +9,7 @@ import hydra
 import torch
 
 import envs
+from agent import video
 from agent.base import Objective, TaskReward
 from agent.ddpg import DDPG
 from agent.logger import Logger
@@ -106,6 +107,8 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
         print(f"{path} is finished; nothing to do", flush=True)
         return path
     parts = make_parts(config, env_name, device, snapshot)
+    if config["save_video"]:
+        video.require(parts.eval_env)
     directory.open()
     logger = None
     try:

@@ -19,7 +19,7 @@ from utils import UserError, load_torch, save_torch, write_text
 PLACED = {"agent", "domain", "task", "preset", "seed", "skills", "skills.index", "snapshot_ts", "snapshot", "variant",
           "pretrain_variant"}
 SILENT = {"run_root", "device", "num_threads", "use_tb", "use_wandb", "wandb_project", "checkpoint_every_frames",
-          "save_video", "video_episodes", "video_size", "video_every", "skills.workers"}
+          "save_video", "video_episodes", "video_size", "skills.workers"}
 # Overrides of the method itself: fine-tuning looks for the pre-training that had the same ones.
 METHOD = re.compile(r"agent\.|surgery|(alpha|beta|p|skill_dim|skill_interval|constrain_factor|sinkhorn_iterations)$|"
                     r"learner\.(hidden_dim|layers|action_input|critic_heads|surgery_scope)$")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from agent import video
 from agent.base import Learner, Objective
 from agent.logger import Logger
 from agent.results import summary
@@ -165,8 +166,9 @@ class Runner:
         seed, count = self.config["seed"], self.config["num_eval_episodes"]
         skills = self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, "eval skills", self.frame)))
         self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
-        self.evaluated = [self._episode(lambda obs, step: skills.select(obs, step, first=step == 0))
-                          for _ in range(count)]
+        self.evaluated = []
+        for _ in range(count):
+            self.evaluated.append(self._episode(lambda obs, step: skills.select(obs, step, first=step == 0)))
         return self._row(self.parts.skills.rule)
 
     def evaluate_skills(self) -> dict[str, Any]:
@@ -184,7 +186,17 @@ class Runner:
                 "skills": rule, "episodes": len(returns), "returns": " ".join(f"{r:.6g}" for r in returns)}
 
     def _episode(self, choose_skill) -> Episode:
-        """One deterministic episode."""
+        """One deterministic episode, the first ones of an evaluation filmed if asked for."""
+        number = len(self.evaluated)
+        if not self.config["save_video"] or number >= self.config["video_episodes"]:
+            return self._play(choose_skill, lambda skill, reward: None)
+        env = self.parts.eval_env
+        every, fps = video.pace(env, self.repeat)
+        path = self.directory.path / "videos" / f"eval_{self.frame}_{number}.mp4"
+        with video.Recorder(path, size=self.config["video_size"], fps=fps, every=every) as recorder:
+            return self._play(choose_skill, lambda skill, reward: recorder.add(env, skill, reward))
+
+    def _play(self, choose_skill, watch) -> Episode:
         env, limit = self.parts.eval_env, self.config["eval_episode_steps"]
         time_step, total, visited, skills = env.reset(), 0.0, [], []
         while not time_step.last() and (limit is None or len(visited) < limit):
@@ -193,6 +205,7 @@ class Runner:
             skill = choose_skill(time_step.observation, len(visited))
             time_step = env.step(self._act(time_step.observation, skill, explore=False))
             total += time_step.reward
+            watch(skill, time_step.reward)
             visited.append(time_step.observation)
             skills.append(skill)
         return Episode(total, np.array(visited), np.array(skills))

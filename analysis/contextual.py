@@ -22,14 +22,14 @@ from replay_buffer import ReplayBuffer
 from utils import Streams
 
 CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
-SKILLS, EPISODE, DRIFT = 8, 50, 0.5
+EPISODE, DRIFT = 50, 0.5
 
 
 class Circle:
     """The drifting point; `best` is the skill of its sector. Sectors lie in a random order."""
 
-    def __init__(self, rng: np.random.Generator):
-        self.rng, self.order = rng, rng.permutation(SKILLS)
+    def __init__(self, rng: np.random.Generator, skills: int):
+        self.rng, self.order = rng, rng.permutation(skills)
         self.angle = 0.0
 
     def move(self, *, reset: bool) -> np.ndarray:
@@ -38,7 +38,7 @@ class Circle:
 
     @property
     def best(self) -> int:
-        return int(self.order[int(self.angle / (2 * np.pi) * SKILLS) % SKILLS])
+        return int(self.order[int(self.angle / (2 * np.pi) * len(self.order)) % len(self.order)])
 
 
 def settings(regime: str, steps: int) -> dict[str, Any]:
@@ -49,19 +49,19 @@ def settings(regime: str, steps: int) -> dict[str, Any]:
                                                   *(sizes if regime in ALGORITHMS else [])]))
 
 
-def train(regime: str, seed: int, steps: int, overrides: dict[str, Any] | None = None) -> tuple[float, float]:
+def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) -> tuple[float, float]:
     """Share of right choices in evaluation, and mean reward of the last fifth of training."""
     config, rng = settings(regime, steps), Streams(seed)
-    config["skills"] |= overrides or {}
+    config["skills"] |= overrides
     torch.manual_seed(seed)
-    space = SkillSpace("one_hot", SKILLS)
+    space = SkillSpace("one_hot", skills)
     if regime in ALGORITHMS:
         source = make_selector(config, space, 2, rng)
     else:
         source = make_skills(config, space, rng.numpy("skills"))
-    memory = ReplayBuffer(obs_dim=2, action_dim=1, skill_dim=SKILLS, rng=rng.numpy("replay"),
+    memory = ReplayBuffer(obs_dim=2, action_dim=1, skill_dim=skills, rng=rng.numpy("replay"),
                           **{**config["replay"], "capacity": steps + steps // EPISODE + 2})
-    circle, rewards = Circle(rng.numpy("circle")), []
+    circle, rewards = Circle(rng.numpy("circle"), skills), []
     for step in range(steps):
         first = step % EPISODE == 0
         if first:
@@ -86,18 +86,19 @@ def accuracy(source: SkillSource, circle: Circle, rng: np.random.Generator, epis
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=6000, help="training steps per run (6000)")
-    parser.add_argument("--seeds", type=int, default=5, help="runs per regime (5)")
+    parser.add_argument("--skills", type=int, default=8, help="and sectors (%(default)s)")
+    parser.add_argument("--steps", type=int, default=6000, help="of training per run (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=5, help="runs per regime (%(default)s)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     lines = []
     for regime in ("selector", "selector_release", "switching"):
-        runs = [train(regime, seed, args.steps)
+        runs = [train(regime, seed, skills=args.skills, steps=args.steps)
                 for seed in tqdm(range(args.seeds), desc=regime, disable=None, leave=False)]
         right, reward = np.array(runs).T
         lines.append(f"| {regime} | {right.mean():.3f} | {right.min():.3f} to {right.max():.3f} | "
                      f"{reward.mean():.3f} |")
-    print(f"{SKILLS} skills, chance {1 / SKILLS:.3f}; {args.steps} steps, {args.seeds} seeds\n")
+    print(f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n")
     print("| skills | right choices | range over seeds | reward per step, last fifth of training |\n|---|---|---|---|")
     print("\n".join(lines))
 

@@ -9,7 +9,11 @@ from envs.base import Adapter, Outcome
 
 def load(env_id: str) -> gymnasium.Env:
     try:
-        return gymnasium.make(env_id)
+        env = gymnasium.make(env_id)
+        if "rgb_array" in (env.metadata or {}).get("render_modes", ()):  # it can be filmed, and draws only when asked
+            env.close()
+            env = gymnasium.make(env_id, render_mode="rgb_array")
+        return env
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         first_line = str(error).strip().split("\n")[0]
         raise ValueError(f"gymnasium cannot make {env_id!r}: {first_line}") from error

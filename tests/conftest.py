@@ -33,6 +33,13 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def absl_closes_no_stream_of_pytest():
+    """dm_control loads absl, whose handler keeps the stderr of that moment and closes it when Hydra sets up logging."""
+    if logging := sys.modules.get("absl.logging"):
+        logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+
 @pytest.fixture
 def cli(monkeypatch, capsys, tmp_path):
     """cli("pretrain", "agent=amped", ...) as on the command line, at preset=smoke, without a new process."""
