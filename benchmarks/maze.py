@@ -1,0 +1,93 @@
+"""Maze steps per second, vectorised and one by one, interleaved: python -m benchmarks.maze [maze=tree] [repeats]"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from envs.maze_core import MazeBatch
+from envs.maze_geometry import EDGE, PLANS, unit_walls
+
+MAZES, STEPS, PLAIN_MAZES = 4096, 50, 20
+
+
+def wall_set(maze: str) -> set[tuple[float, float]]:
+    """Unit walls by their middle: (0.5, 0) is the wall on the right of cell (0, 0)."""
+    return {tuple(middle) for middle in unit_walls(maze).mean(1).tolist()}
+
+
+def crossings(cell: list[int], start: list[float], motion: list[float]) -> list[tuple[float, int]]:
+    """(fraction of the motion, axis) of every cell border on the way, in order."""
+    found = []
+    for axis in (0, 1):
+        side = math.copysign(1, motion[axis])
+        border = cell[axis] + side / 2
+        while side * (start[axis] + motion[axis] - border) > 0:
+            found.append(((border - start[axis]) / motion[axis], axis))
+            border += side
+    return sorted(found)
+
+
+def step_plain(walls: set[tuple[float, float]], position, action, unit, legacy_corner: bool = False) -> list[float]:
+    """The dynamics of envs/maze_core.py written out for one maze, with EDL's recursion: the tests' oracle."""
+    here = [float(v) for v in position]
+    motion = [min(max(float(a), -0.95), 0.95) for a in action]
+    cell = [math.floor(v + 0.5) for v in here]
+    for _ in range(4):  # the motion and at most three recursions
+        hit, current = None, list(cell)
+        for fraction, axis in crossings(cell, here, motion):
+            if legacy_corner:  # the cell shortly before this crossing, whatever the other crossings met
+                current = [math.floor(p + 0.999 * fraction * m + 0.5) for p, m in zip(here, motion)]
+            side = math.copysign(1, motion[axis])
+            middle = list(current)
+            middle[axis] += side / 2
+            if tuple(middle) in walls:
+                hit = (fraction, axis, side)
+                break
+            current[axis] += int(side)
+        fraction, axis, side = hit or (1.0, 0, 0.0)
+        here = [p + fraction * m for p, m in zip(here, motion)]
+        here[axis] -= side * 0.01 * unit[axis]
+        cell = [math.floor(v + 0.5) for v in here] if legacy_corner else current
+        if hit is None:
+            break
+        motion = [(1 - fraction) * m for m in motion]
+        motion[axis] = 0.0
+    return [min(max(p, c - 0.5 + EDGE), c + 0.5 - EDGE) for p, c in zip(here, cell)]
+
+
+def main() -> None:
+    maze = sys.argv[1].removeprefix("maze=") if len(sys.argv) > 1 else "tree"
+    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 15
+    if maze not in PLANS:
+        sys.exit(f"unknown maze {maze!r}; choose from {', '.join(PLANS)}")
+    rng = np.random.default_rng(0)
+    batch, walls = MazeBatch(maze), wall_set(maze)
+    actions = rng.uniform(-0.95, 0.95, (STEPS, MAZES, 2))
+    units = rng.random((STEPS, PLAIN_MAZES, 2)).tolist()
+    plain_actions = actions[:, :PLAIN_MAZES].tolist()
+    fast, slow = [], []
+    for repeat in range(repeats + 1):
+        batch.reset(rng, MAZES)
+        positions = batch.position[:PLAIN_MAZES].tolist()
+        begun = time.perf_counter()
+        for step in range(STEPS):
+            batch.step(actions[step])
+        middle = time.perf_counter()
+        for step in range(STEPS):
+            positions = [step_plain(walls, *row) for row in zip(positions, plain_actions[step], units[step])]
+        if repeat:  # the first one warms up
+            fast.append(STEPS * MAZES / (middle - begun))
+            slow.append(STEPS * PLAIN_MAZES / (time.perf_counter() - middle))
+    print(f"maze={maze}, 1 thread, {repeats} interleaved repeats of {STEPS} random steps; median steps per second")
+    print(f"MazeBatch, {MAZES} mazes {statistics.median(fast):12,.0f}")
+    print(f"one at a time          {statistics.median(slow):12,.0f}")
+    print(f"ratio                  {statistics.median(a / b for a, b in zip(fast, slow)):12,.1f}")
+
+
+if __name__ == "__main__":
+    main()
