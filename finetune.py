@@ -15,7 +15,7 @@ from agent.skills import SkillSpace
 from utils import UserError, load_snapshot
 
 NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
-SIZES = ("hidden_dim", "layers", "action_input")  # of the learner: taken from the snapshot
+SIZES = {"ddpg": ("hidden_dim", "layers", "action_input"), "ppo": ("hidden_dim", "layers", "policy")}  # the snapshot's
 
 
 def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]) -> dict:
@@ -24,7 +24,10 @@ def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path
         if snapshot[key] != ours:
             raise UserError(f"{path} was pre-trained with {key}={snapshot[key]}, not {ours}; "
                             f"choose {'a task of that domain' if key == 'domain' else f'agent={snapshot[key]}'}")
-    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: snapshot["config"]["learner"][k] for k in SIZES}
+    theirs = snapshot["config"]["learner"]
+    if theirs["name"] != config["learner"]["name"]:
+        raise UserError(f"{path} was pre-trained by learner={theirs['name']}; give learner={theirs['name']}")
+    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: theirs[k] for k in SIZES[theirs["name"]]}
     given = {o.lstrip("+").partition("=")[0] for o in overrides}
     for key, ours, theirs in [("skill_dim", config["skill_dim"], skill_dim),
                               *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items())]:

@@ -184,13 +184,12 @@ class Policy:
 def load_policy(path: str | Path) -> Policy:
     """The policy inside a snapshot, on the CPU, without building an environment or a run."""
     from agent.networks import Actor
+    from agent.ppo import POLICIES
 
     payload = load_snapshot(path)
     spec, learner = payload["spec"], payload["config"]["learner"]
-    if learner["name"] != "ddpg":
-        raise UserError(f"{path} was trained by {learner['name']}; load_policy knows ddpg")
-    actor = Actor(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"],
-                  hidden_dim=learner["hidden_dim"], layers=learner["layers"])
-    actor.load_state_dict({k.removeprefix("actor."): v for k, v in payload["learner"].items()
-                           if k.startswith("actor.")})
+    kind, prefix = (Actor, "actor.") if learner["name"] == "ddpg" else (POLICIES[learner["policy"]], "policy.")
+    actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], hidden_dim=learner["hidden_dim"],
+                 layers=learner["layers"])
+    actor.load_state_dict({k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)})
     return Policy(actor, spec, payload["frame"], one_hot=payload["config"]["agent"]["skill_space"] == "one_hot")

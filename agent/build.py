@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,31 @@ from agent import video
 from agent.base import Objective, TaskReward
 from agent.ddpg import DDPG
 from agent.logger import Logger
+from agent.ppo import PPO
+from agent.rollout import RolloutRunner
 from agent.rundir import RunDirectory
 from agent.runner import Parts, Runner
 from agent.selector import ALGORITHMS, make_selector
 from agent.settings import pick_device
 from agent.skills import SkillSpace, make_skills
 from agent.surgery import ProjectConflict, SumGradients
+from envs.lanes import Lanes
 from replay_buffer import ReplayBuffer
 from utils import Streams, UserError, choose, load_weights, stream_seed
 
-LEARNERS = {"ddpg": DDPG}
+LEARNERS = {"ddpg": (DDPG, Runner), "ppo": (PPO, RolloutRunner)}
 
 
 def make_env(name: str, seed: int, config: dict[str, Any]) -> envs.Env:
     try:
         return envs.make(name, seed=seed, obs_type=config["obs_type"], action_repeat=config["action_repeat"])
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def make_lanes(name: str, config: dict[str, Any]) -> Lanes:
+    try:
+        return Lanes(name, config["learner"]["rollouts"], config["learner"]["rollout_steps"])
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -53,14 +64,20 @@ def method_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng:
                      generator=rng.torch("objective"), **settings)
 
 
-def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams) -> DDPG:
-    settings = {**config["learner"], **config["agent"].get("learner", {})}
-    learner = LEARNERS[choose("learner", settings.pop("name"), tuple(LEARNERS))]
-    if "_target_" in settings:  # the method brings an extension of its own
-        learner = hydra.utils.get_class(settings.pop("_target_"))
+def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...],
+                 rng: Streams) -> DDPG | PPO:
+    settings = dict(config["learner"])
+    name = choose("learner", settings.pop("name"), tuple(LEARNERS))
+    learner, _ = LEARNERS[name]
+    if name == "ddpg":
+        settings |= config["agent"].get("learner", {}) | {
+            "num_seed_steps": config["num_seed_frames"] // config["action_repeat"]}
+        if "_target_" in settings:  # the method brings an extension of its own
+            learner = hydra.utils.get_class(settings.pop("_target_"))
+    else:  # agent yamls may set keys of DDPG, such as sync_target
+        settings = {k: v for k, v in settings.items() if k in inspect.signature(learner.__init__).parameters}
     return learner(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim, streams=streams,
-                   surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")), rng=rng,
-                   num_seed_steps=config["num_seed_frames"] // config["action_repeat"], **settings)
+                   surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")), rng=rng, **settings)
 
 
 def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snapshot: dict | None = None) -> Parts:
@@ -68,8 +85,11 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
     seed = config["seed"]
     rng = Streams(seed, device)
     torch.manual_seed(stream_seed(seed, "init"))  # network initialisation is the only user of torch's global stream
-    env = make_env(env_name, stream_seed(seed, "env"), config)
-    eval_env = make_env(env_name, stream_seed(seed, "eval"), config)
+    on_policy = config["learner"]["name"] == "ppo"
+    if on_policy:
+        env, eval_env = make_lanes(env_name, config), make_lanes(env_name, config)
+    else:
+        env, eval_env = (make_env(env_name, stream_seed(seed, name), config) for name in ("env", "eval"))
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
 
     def pretrained() -> Objective:
@@ -79,12 +99,15 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
 
     objective = make_objective(config, env, space.dim, rng).to(device)
     learner = make_learner(config, env, space.dim, objective.streams, rng)
-    if config["phase"] == "finetune" and config["skills"]["name"] in ALGORITHMS:
+    chooses = config["phase"] == "finetune" and config["skills"]["name"] in ALGORITHMS
+    if chooses:
         skills = make_selector(config, space, env.obs_dim, rng)  # after the learner, whose start it must not move
     else:
         skills = make_skills(config, space, rng.numpy("skills"), pretrained)
-    memory = ReplayBuffer(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=space.dim,
-                          rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **config["replay"])
+    memory = None
+    if chooses or not on_policy:  # an on-policy learner needs none, a selector above it does
+        memory = ReplayBuffer(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=space.dim,
+                              rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **config["replay"])
     if snapshot is not None:
         learner.warm_start(snapshot["learner"])
     return Parts(env, eval_env, skills, learner, objective, memory, rng)
@@ -115,7 +138,8 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
         logger = Logger(path, use_tb=config["use_tb"], use_wandb=config["use_wandb"], project=config["wandb_project"],
                         name="/".join(path.parts[-5:]), config=config)
         print_header(config, path, parts, env_name)
-        directory.finish(Runner(config, directory, parts, logger, info or {}).train())
+        _, runner = LEARNERS[config["learner"]["name"]]
+        directory.finish(runner(config, directory, parts, logger, info or {}).train())
         print(f"finished: {path}", flush=True)
     finally:
         directory.close()
@@ -130,5 +154,6 @@ def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str
           f"{config['num_train_frames']:,} frames\n"
           f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
           f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
-          f"{count / 1e6:.2f} M parameters, replay {parts.memory.nbytes / 1e9:.3f} GB\n"
+          f"{count / 1e6:.2f} M parameters" + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory else "") +
+          f"\n"
           f"  {path}", flush=True)

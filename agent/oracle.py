@@ -6,12 +6,14 @@ of skills=fixed in its own directory, so whatever is finished is not run again.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,8 @@ class Pool:
                 finished += self._reap(paths) * frames
                 bar.n = finished + sum(last_frame(paths[skill]) for skill in self.running)
                 bar.refresh()
+            if self.signum and self.failed:  # it reached the processes before this one looked
+                self._stop()
         finally:
             for signum, handler in handlers.items():
                 signal.signal(signum, handler)
@@ -78,7 +82,7 @@ class Pool:
         while self.waiting and len(self.running) < self.workers:
             skill = next(iter(self.waiting))
             self.running[skill] = spawn.Process(target=fine_tune, args=self.waiting.pop(skill))
-            with quiet_bars():
+            with quiet():
                 self.running[skill].start()
 
     def _reap(self, paths: dict[int, Path]) -> int:
@@ -101,13 +105,16 @@ class Pool:
         raise Interrupted(self.signum, "each skill is saved where it was")
 
 
-class quiet_bars:
-    """Processes started inside show no progress of their own."""
-
-    def __enter__(self):
-        os.environ["TQDM_DISABLE"] = "1"
-
-    def __exit__(self, *_):
+@contextlib.contextmanager
+def quiet():
+    """Processes started inside show no progress of their own and never see a Ctrl-C: this one stops them."""
+    resource_tracker.ensure_running()  # its own start would unblock the signal
+    os.environ["TQDM_DISABLE"] = "1"
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         del os.environ["TQDM_DISABLE"]
 
 

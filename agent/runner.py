@@ -74,6 +74,11 @@ class Runner:
     def frame(self) -> int:
         return self.step * self.repeat
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Parts whose state a checkpoint holds."""
+        return ("skills", "learner", "objective", "memory", "rng")
+
     # ------------------------------------------------------------------------------------------------ loop
 
     def train(self) -> dict[str, Any]:
@@ -87,8 +92,9 @@ class Runner:
             with tqdm(total=self.last_frame, initial=self.frame, unit="frame", disable=None, smoothing=0.02,
                       desc=self.config["phase"], dynamic_ncols=True) as self.bar:
                 while not self._at_border():
+                    before = self.frame
                     self._advance()
-                    self.bar.update(self.repeat)
+                    self.bar.update(self.frame - before)
         finally:
             for signum, handler in handlers.items():
                 signal.signal(signum, handler)
@@ -247,7 +253,7 @@ class Runner:
 
     def state_dict(self) -> dict[str, Any]:
         p = self.parts
-        state = {name: getattr(p, name).state_dict() for name in ("skills", "learner", "objective", "memory", "rng")}
+        state = {name: getattr(p, name).state_dict() for name in self.kept}
         return {**state, "env": self._env_state(), "logger": self.logger.state_dict(), "step": self.step,
                 "episode_return": self.episode_return, "episodes": self.episodes,
                 "wall_seconds": time.monotonic() - self.started}
@@ -260,17 +266,20 @@ class Runner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         p = self.parts
-        for name in ("skills", "learner", "objective", "memory", "rng"):
+        for name in self.kept:
             getattr(p, name).load_state_dict(state[name])
         self.logger.load_state_dict(state["logger"])
         for name in ("step", "episode_return", "episodes", "wall_seconds"):
             setattr(self, name, state[name])
-        if state["env"] is None:
+        self._restore_env(state["env"])
+
+    def _restore_env(self, state: dict[str, Any] | None) -> None:
+        if state is None:
             print("this environment cannot be restored: the run continues with a new episode, not bit for bit")
             self.time_step, self.episode_return = None, 0.0
             return
         try:
-            self.time_step = p.env.set_state(state["env"])
+            self.time_step = self.parts.env.set_state(state)
         except NotRestorable as error:
             raise UserError(f"cannot continue {self.directory.path}: {error}") from error
 
@@ -288,7 +297,8 @@ class Runner:
         write_atomic(self.directory.path / "choices.npz", lambda file: np.savez_compressed(file, **arrays))
 
     def _result(self) -> dict[str, Any]:
-        curve = [{k: float(row[k]) for k in ("frame", "return_mean", "return_std")} for row in self.logger.eval.rows]
+        curve = [{"frame": int(row["frame"]), **{k: float(row[k]) for k in ("return_mean", "return_std")}}
+                 for row in self.logger.eval.rows]
         return summary(self.config, variant=self.directory.variant, frame=self.frame, final=self.last_eval, curve=curve,
                        wall_seconds=time.monotonic() - self.started, **self.info,
                        snapshot=self.directory.snapshot_path(self.frame).name)

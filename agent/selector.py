@@ -197,6 +197,11 @@ class Greedy(SkillSource):
             self.skill = self.space.vector(int(self.logits(obs).argmax()))
         return self.skill
 
+    def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
+        if self.due(step, first):
+            self.many = np.stack([self.space.vector(int(z)) for z in self.logits(obs).argmax(1)])
+        return self.many
+
 
 class Selector(Greedy):
     """In training: uniform with probability epsilon, else drawn from p(z | s); learns from its own batches."""
@@ -213,18 +218,30 @@ class Selector(Greedy):
 
     def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
         if self.due(step, first):
-            logits = self.logits(obs).astype(np.float64)
-            self.favourite = int(logits.argmax())
-            coin, u = self.rng.random(2)  # two numbers at every choice, whatever comes of them
-            if coin < epsilon(step, **self.schedule):
-                index = int(u * self.space.dim)
-            else:
-                p = np.exp(logits - logits.max()).cumsum()
-                index = min(int(np.searchsorted(p, u * p[-1], side="right")), self.space.dim - 1)
-            self.skill = self.space.vector(index)
-        self.usage["acted"].add(int(self.skill.argmax()))
-        self.usage["greedy"].add(self.favourite)
+            logits = self.logits(obs)
+            self.favourite, self.skill = int(logits.argmax()), self.draw(logits, step)
+        self._count(self.favourite, self.skill)
         return self.skill
+
+    def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
+        if self.due(step, first):
+            logits = self.logits(obs)
+            self.favourites, self.many = logits.argmax(1), np.stack([self.draw(each, step) for each in logits])
+        for favourite, skill in zip(self.favourites, self.many, strict=True):
+            self._count(int(favourite), skill)
+        return self.many
+
+    def draw(self, logits: np.ndarray, step: int) -> np.ndarray:
+        """A skill for one state."""
+        coin, u = self.rng.random(2)  # two numbers at every choice, whatever comes of them
+        if coin < epsilon(step, **self.schedule):
+            return self.space.vector(int(u * self.space.dim))
+        p = np.exp(logits.astype(np.float64) - logits.max()).cumsum()
+        return self.space.vector(min(int(np.searchsorted(p, u * p[-1], side="right")), self.space.dim - 1))
+
+    def _count(self, favourite: int, skill: np.ndarray) -> None:
+        self.usage["acted"].add(int(skill.argmax()))
+        self.usage["greedy"].add(favourite)
 
     def update(self, memory, step: int) -> Metrics:
         metrics: Metrics = {"skills/epsilon": torch.tensor(epsilon(step, **self.schedule))}

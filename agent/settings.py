@@ -11,6 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from envs.maze_geometry import EPISODE_STEPS
 from utils import UserError
 
 Rule = tuple[str, Callable[[Any], bool]]  # what a valid value is, in words and as a test
@@ -54,29 +55,34 @@ RULES: dict[str, Rule] = {
                      "update_every_steps", "conflict_samples", "contrastive_updates", "pool_size", "k", "rep_dim",
                      "out_dim", "pred_dim", "proj_dim", "num_protos", "queue_size",
                      "resampled_skills", "samples", "sinkhorn_iterations", "vae_hidden_dim",
-                     "vae_code_dim", "window", "selector_dim", "video_episodes"), integer(1)),
+                     "vae_code_dim", "window", "selector_dim", "video_episodes",
+                     "rollouts", "epochs", "minibatches", "objective_epochs", "selector_every"), integer(1)),
     "video_size": integer(16),
-    **dict.fromkeys(("snapshot_ts", "num_threads", "eval_episode_steps", "workers"), optional(integer(1))),
+    **dict.fromkeys(("snapshot_ts", "num_threads", "eval_episode_steps", "workers",
+                     "rollout_steps"), optional(integer(1))),
     "seed": ("a whole number from 0 to 4294967295", lambda v: _is_int(v) and 0 <= v < 2**32),
     "index": integer(-1),
     "models": integer(2),  # one has no variance
     "value": number(-1, 1),
     **dict.fromkeys(("lr", "temperature", "cpc_temperature", "lambda_init", "logit_clip", "vae_lr",
-                     "discriminator_lr", "candidates_per_row", "epsilon_decay", "grad_clip"), number(0, above=True)),
+                     "discriminator_lr", "candidates_per_row", "epsilon_decay", "grad_clip", "adam_eps",
+                     "clip"), number(0, above=True)),
     **dict.fromkeys(("alpha", "beta", "knn_clip", "stddev", "stddev_clip", "scale", "slack", "constrain_factor",
-                     "vae_beta", "density_weight", "weight_low", "weight_high"), number(0)),
-    **dict.fromkeys(("gamma", "extra_discount", "epsilon_start", "epsilon_end", "target_tau", "target_entropy",
-                     "critic_target_tau", "encoder_target_tau", "norm_momentum"), number(0, 1)),
+                     "vae_beta", "density_weight", "weight_low", "weight_high", "value_weight",
+                     "entropy_weight"), number(0)),
+    **dict.fromkeys(("gamma", "gae_lambda", "extra_discount", "epsilon_start", "epsilon_end", "target_tau",
+                     "target_entropy", "critic_target_tau", "encoder_target_tau", "norm_momentum"), number(0, 1)),
     "p": optional(number(0, 1)),
     "snapshots": FRAMES,
     **dict.fromkeys(("use_tb", "use_wandb", "diversity", "init_critic", "init_heads", "sync_target",
-                     "legacy_head_init", "discriminative", "frozen", "learn_temperature", "save_video"), SWITCH),
+                     "legacy_head_init", "discriminative", "frozen", "learn_temperature", "save_video",
+                     "fresh_rollouts"), SWITCH),
     **dict.fromkeys(("name", "phase", "domain", "primal_task", "env", "skill_space", "objective", "device", "obs_type",
                      "skill_index", "action_input", "critic_heads", "surgery_scope", "eval", "_target_", "div_reward",
                      "denominator", "positive", "metric", "numerics", "particle", "entropy_form", "pool", "knn_scale",
                      "cpc", "finetune_skills", "transition", "constraint", "regression", "sign", "model_error",
-                     "features", "rnd_reward", "rnd_on",
-                     "wandb_project"), WORD),
+                     "features", "rnd_reward", "rnd_on", "policy", "value_heads", "adv_norm",
+                     "reward_scale", "wandb_project"), WORD),
     **dict.fromkeys(("first",), optional(WORD)),
     **dict.fromkeys(("variant", "pretrain_variant"), optional(NAME)),
     "run_root": PATH,
@@ -115,12 +121,26 @@ def _interpolation_line(cfg: DictConfig, error: OmegaConfBaseException) -> str:
             f"({key[2]}=...), known domains: {', '.join(cfg.agent.per_domain)}")
 
 
+def _check_cycles(config: dict[str, Any]) -> None:
+    """On-policy learners stop between cycles only, so whatever happens at a frame must be due there."""
+    learner = config["learner"]
+    twice = learner["fresh_rollouts"] and config["phase"] == "pretrain"
+    cycle = learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS) * (1 + twice)
+    for key in ("num_train_frames", "eval_every_frames", "log_every_frames", "checkpoint_every_frames", "snapshots"):
+        for frames in config[key] if isinstance(config[key], list) else [config[key]]:
+            if frames % cycle:
+                raise UserError(f"{key}={frames} is not a multiple of {cycle}, the frames of one cycle of learner=ppo "
+                                "(rollouts x steps, in pre-training twice with learner.fresh_rollouts)")
+
+
 def _check_together(config: dict[str, Any]) -> None:
     repeat = config["action_repeat"]
     for key in ("num_train_frames", "num_seed_frames", "eval_every_frames", "log_every_frames",
                 "checkpoint_every_frames"):
         if config[key] % repeat:
             raise UserError(f"{key}={config[key]} is not a multiple of action_repeat={repeat}")
+    if config["learner"]["name"] == "ppo":
+        _check_cycles(config)
     late = [f for f in config["snapshots"] if f % repeat]
     if late:
         raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")

@@ -72,6 +72,10 @@ class SkillSource:
         """The skill to act under now; `first` marks the first step of an episode."""
         return self.skill
 
+    def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
+        """The same for N episodes side by side, obs (N, obs_dim): (N, dim). Unless a source says more, one for all."""
+        return np.tile(self.select(obs[0], step, first=first), (len(obs), 1))
+
     def update(self, memory, step: int) -> Metrics:
         """Learn, where there is something to learn; called once per step in fine-tuning and pre-training."""
         return {}
@@ -118,12 +122,20 @@ class Switching(SkillSource):
     def __init__(self, space: SkillSpace, rng: np.random.Generator, *, interval: int, eval_rule: str):
         super().__init__(space, np.zeros(space.dim, np.float32))
         self.rule = choose("skills.eval", eval_rule, EVAL_RULES)
-        self.rng, self.interval = rng, interval
+        self.rng, self.interval, self.many = rng, interval, np.zeros((0, space.dim), np.float32)
+
+    def due(self, step: int, first: bool) -> bool:
+        return first or bool(self.interval and step % self.interval == 0)
 
     def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
-        if first or (self.interval and step % self.interval == 0):
+        if self.due(step, first):
             self.skill = self.space.sample(self.rng)
         return self.skill
+
+    def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
+        if self.due(step, first):  # episodes side by side start together, so a checkpoint needs no skill of theirs
+            self.many = np.stack([self.space.sample(self.rng) for _ in obs])
+        return self.many
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         if self.rule == "per_call":

@@ -30,12 +30,14 @@ def draw(run: Path) -> Path:
     skills = yaml.safe_load((run / "config.yaml").read_text())["skill_dim"]
     with np.load(run / "choices.npz") as stored:
         played = {name: stored[name] for name in ("training", "evaluation")}
+    heat = {name: shares(choices, skills) for name, choices in played.items() if choices.size}
+    highest = max((each.max() for each in heat.values()), default=1)
     figure, axes = plt.subplots(2, 1, figsize=(8, 1.6 + 0.28 * 2 * max(skills, 4)), layout="constrained")
     for axis, (name, choices) in zip(axes, played.items(), strict=True):
         rule = "with epsilon" if name == "training" else "greedy"
         axis.set_title(f"{name}: last {len(choices)} episode{'s' * (len(choices) != 1)}, {rule}", fontsize=10)
         if choices.size:
-            image = axis.imshow(shares(choices, skills), aspect="auto", origin="lower", vmin=0, vmax=1, cmap="magma",
+            image = axis.imshow(heat[name], aspect="auto", origin="lower", vmin=0, vmax=highest, cmap="magma",
                                 interpolation="nearest", extent=(0, choices.shape[1], -0.5, skills - 0.5))
             figure.colorbar(image, ax=axis, label="share of choices")
         axis.set_ylabel("skill")

@@ -10,11 +10,10 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from envs.maze_core import MAX_ACTION, SUCCESS, MazeBatch
-from envs.maze_geometry import free_cells, inside, uniform, unit_walls, walls
+from envs.maze_geometry import EPISODE_STEPS, free_cells, inside, uniform, unit_walls, walls
 
 __all__ = ["IDS", "MazeBatch", "MazeEnv", "free_cells", "inside", "uniform", "unit_walls", "walls"]
 
-EPISODE_STEPS = 50  # EDL's
 TILE, MARGIN = 24, 3  # pixels per cell, and around the box
 FLOOR, WALL, PATH, GOAL, AGENT = ((255, 255, 255), (0, 0, 0), (90, 140, 220), (60, 170, 80), (210, 50, 40))
 

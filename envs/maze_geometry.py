@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+EPISODE_STEPS = 50  # EDL's
 EDGE = 2.0**-20  # least distance to a border: x.5 +- EDGE is a float32 number for |x| < 16, so rounding stays inside
 MOVES = {"R": (1, 0), "L": (-1, 0), "U": (0, 1), "D": (0, -1)}
 

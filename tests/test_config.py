@@ -42,21 +42,28 @@ def test_every_key_of_every_agent_has_a_rule(phase, agent):
         assert not unruled
 
 
+@pytest.mark.parametrize("skills", sorted(p.stem for p in (ROOT / "configs/skills").glob("*.yaml")))
+def test_every_key_of_every_regime_has_a_rule(skills):
+    keys = flatten(composed("finetune", "task=walker_run", f"skills={skills}"))
+    assert not {key for key in keys if key.rpartition(".")[2] not in RULES}
+
+
 def test_the_register_covers_every_row_of_the_table():
     numbers = {int(re.match(r"\d+", row[0])[0]) for row in register()}
     assert numbers == set(range(1, 36))
 
 
 def test_the_register_is_what_the_three_yamls_compose_to():
-    """One column per yaml; a/b/c stands for walker, quadruped and jaco."""
+    """One column per yaml; a/b/c stands for walker, quadruped and jaco. skills.* are those of the two selectors."""
     checked = 0
     domains = ("walker", "quadruped", "jaco")
     for column, agent in ((3, "amped_literal"), (4, "amped_release"), (5, "amped")):
         configs = [flatten(composed("pretrain", f"agent={agent}", f"domain={d}")) for d in domains]
+        selector = "selector_release" if agent == "amped_release" else "selector"
+        skills = flatten(composed("finetune", f"agent={agent}", "task=walker_run", f"skills={selector}"))
+        configs = [config | {k: v for k, v in skills.items() if k.startswith("skills.")} for config in configs]
         for row in register():
             key = row[2]
-            if key == "-":
-                continue
             expected = row[column].split("/") if "/" in row[column] else [row[column]] * 3
             for config, text in zip(configs, expected, strict=True):
                 assert config[key] == value(text), (agent, key, config[key], text)

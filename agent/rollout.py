@@ -1,0 +1,122 @@
+"""The loop for on-policy learners: many episodes side by side, one update per rollout. The rest is the Runner's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from agent.ppo import Rollout
+from agent.runner import EVAL_SKILLS, Episode, Runner, explained_variance
+from analysis.estimators import coverage, mi_grid
+from utils import stream_seed
+
+
+def maze_measures(maze: str, paths: np.ndarray, skill: np.ndarray) -> dict[str, float]:
+    """Of paths (episodes, T, 2) and their skills (episodes, n): coverage, information about the skill, variance."""
+    states = paths.reshape(-1, paths.shape[2])
+    label = np.repeat(skill.argmax(1) if skill.shape[1] else np.zeros(len(skill), int), paths.shape[1])
+    groups = [states[label == z] for z in np.unique(label)]
+    return {"coverage": coverage(states, maze), "mi_grid": mi_grid(states, label),
+            "skill_variance": explained_variance(groups)}
+
+
+class RolloutRunner(Runner):
+    """A step of this loop is a whole cycle. Pre-training: a rollout for the objective's networks, then a fresh one for
+    the policy (EDL), one skill per episode. Fine-tuning: one rollout, whose skills the source chooses step by step; a
+    selector learns from a replay of its own.
+
+    Between cycles no episode is open, so a checkpoint needs nothing of the environment but its random stream.
+    """
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return tuple(name for name in super().kept if getattr(self.parts, name) is not None)
+
+    def _advance(self) -> None:
+        p = self.parts
+        rollout = self._collect()
+        if p.objective.optimizers:
+            self.logger.add(p.learner.teach(rollout, p.objective))
+            if p.learner.fresh_rollouts:
+                rollout = self._collect()
+        if not p.learner.frozen:
+            self.logger.add(p.learner.learn(rollout, p.objective))
+        if p.memory is not None:
+            self._teach_selector(rollout)
+
+    def _collect(self) -> Rollout:
+        """`env.count` whole episodes."""
+        p, rows = self.parts, []
+        obs = p.env.reset(p.rng.numpy("env"))  # (N, obs_dim)
+        lane_step = self.step // len(obs)  # steps that each lane has made
+        for t in range(p.env.steps):
+            if t == 0 or self.config["phase"] == "finetune":
+                skill = p.skills.select_many(obs, lane_step + t, first=t == 0)
+            action, log_prob = p.learner.act(obs, skill, explore=True)
+            following, reward = p.env.step(action)
+            rows.append((obs, action, log_prob, reward, following, skill))
+            obs = following
+        self.step += len(obs) * p.env.steps
+        self.episodes += len(obs)
+        self.logger.add({"episode/return": torch.tensor(float(np.mean(np.sum([row[3] for row in rows], 0))))})
+        return Rollout(*(torch.from_numpy(np.stack(field)).to(p.learner.device) for field in zip(*rows, strict=True)))
+
+    def _teach_selector(self, rollout: Rollout) -> None:
+        """Its replay takes the episodes one after the other; it makes the updates that their steps are worth."""
+        p = self.parts
+        obs, action, reward, following, skill = (
+            getattr(rollout, name).cpu().numpy() for name in ("obs", "action", "reward", "next_obs", "skill"))
+        steps, lanes = reward.shape
+        for n in range(lanes):
+            p.memory.begin(obs[0, n])
+            for t in range(steps):
+                p.memory.add(action[t, n], skill[t, n], float(reward[t, n]), 1.0, following[t, n])
+        for step in range(self.step - steps * lanes, self.step):
+            if step % p.skills.update_every_steps == 0:
+                self.logger.add(p.skills.update(p.memory, step))
+
+    # ------------------------------------------------------------------------------------------ evaluation
+
+    def evaluate_skills(self) -> dict[str, Any]:
+        """`num_eval_episodes` stochastic episodes of each skill: what they cover, what a state says of its skill."""
+        space, count = self.parts.skills.space, self.config["num_eval_episodes"]
+        panel = space.panel(np.random.default_rng(stream_seed(self.config["seed"], "eval skills")), EVAL_SKILLS)
+        skill = np.repeat(np.stack(panel), count, 0)  # (n * count, skill_dim)
+        paths, total = self._evaluate_lanes(len(skill), lambda obs, step: skill, explore=True)
+        return {**self._row("each_skill"), "returns": "", **maze_measures(self.parts.eval_env.maze, paths, skill)}
+
+    def evaluate_task(self) -> dict[str, Any]:
+        """Mean actions on fresh starts. `success`: the share of episodes that are paid at least once."""
+        skills = self.parts.skills.evaluation(
+            np.random.default_rng(stream_seed(self.config["seed"], "eval skills", self.frame)))
+        _, total = self._evaluate_lanes(self.config["num_eval_episodes"], lambda obs, step: skills.select_many(
+            obs, step, first=step == 0), explore=False)
+        return {**self._row(self.parts.skills.rule), "success": float((total > 0).mean())}
+
+    def _evaluate_lanes(self, count: int, choose_skill, *, explore: bool) -> tuple[np.ndarray, np.ndarray]:
+        """States (N, T, obs_dim) and returns (N,) of episodes side by side, kept in `evaluated` too."""
+        p, seed = self.parts, self.config["seed"]
+        kept = p.learner.act_rng  # an evaluation moves no number of the training
+        p.learner.act_rng = np.random.default_rng(stream_seed(seed, "eval actions", self.frame))
+        obs = p.eval_env.reset(np.random.default_rng(stream_seed(seed, "eval", self.frame)), count)
+        states, skills, total = [], [], np.zeros(count)
+        for step in range(p.eval_env.steps):
+            skills.append(choose_skill(obs, step))
+            action, _ = p.learner.act(obs, skills[-1], explore=explore)
+            obs, reward = p.eval_env.step(action)
+            states.append(obs)
+            total += reward
+        p.learner.act_rng = kept
+        paths, chosen = np.stack(states, 1), np.stack(skills, 1)
+        self.evaluated = [Episode(float(t), s, z) for t, s, z in zip(total, paths, chosen, strict=True)]
+        return paths, total
+
+    # --------------------------------------------------------------------------------------------- records
+
+    def _env_state(self) -> dict[str, Any]:
+        return {}
+
+    def _restore_env(self, state: dict[str, Any]) -> None:
+        pass

@@ -1,0 +1,126 @@
+"""Skill-selection regimes side by side: python -m analysis.selection runs/finetune/TASK/AGENT/VARIANT ... --out DIR
+
+Per task: selector, selector_release, switching, the mean over single skills and the oracle's best skill (the paper's
+table of regimes), and what the selectors chose: distinct skills, entropy, agreement with the oracle's best skill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from utils import UserError, read_json, write_text
+
+SELECTORS = ("selector", "selector_release")
+REGIMES = (*SELECTORS, "switching", "single skill", "oracle best")
+METRICS = {"skills/distinct_acted": "skills used in the last 5000 steps", "skills/distinct_greedy": "as first choice",
+           "skills/entropy": "entropy of p(z given s), share of log n"}
+
+
+def read_runs(variant: Path) -> dict[str, dict[int, dict[str, Any]]]:
+    """regime -> seed -> {score, normalized, ...} of the finished runs below a variant's directory."""
+    found: dict[str, dict[int, dict[str, Any]]] = {regime: {} for regime in REGIMES}
+    for path in sorted(variant.glob("*/seed_*/result.json")):
+        result, regime = read_json(path), path.parts[-3].partition("@")[0]
+        row = {"task": result["task"], "frames": result["frame"], "score": result["score"],
+               "spread": result["final"]["return_std"], "run": path.parent}
+        if regime == "oracle":
+            best = result["best"]
+            found["single skill"][result["seed"]] = row
+            found["oracle best"][result["seed"]] = {**row, "score": best["return_mean"], "spread": best["return_std"],
+                                                    "best": best["skill"], "count": len(result["per_skill"])}
+        elif regime in found:
+            found[regime][result["seed"]] = row
+    return found
+
+
+def agreement(run: Path, best: int) -> float:
+    """Share of the last evaluation's steps at which the selector chose the oracle's best skill."""
+    with np.load(run / "choices.npz") as stored:
+        choices = stored["evaluation"]
+    return float((choices[choices >= 0] == best).mean())
+
+
+def last_metrics(run: Path) -> dict[str, float]:
+    with (run / "train.csv").open() as file:
+        row = list(csv.DictReader(file))[-1]
+    return {name: float(row[key]) for key, name in METRICS.items()}
+
+
+def score_row(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> dict[str, str]:
+    """One line of the table: mean over seeds; +- over seeds, or over episodes (skills) when there is one seed."""
+    some = next(each for seeds in runs.values() for each in seeds.values())
+    row = {"task": some["task"], "agent": variant.parts[-2], "variant": variant.name, "frames": f"{some['frames']:,}"}
+    for regime in REGIMES:
+        seeds = runs[regime]
+        scores = [each["score"] for each in seeds.values()]
+        if not scores:
+            row[regime] = "-"
+            continue
+        spread = np.std(scores, ddof=1) if len(scores) > 1 else next(iter(seeds.values()))["spread"]
+        row[regime] = f"{np.mean(scores):.0f} +- {spread:.0f}"
+    row["seeds"] = "/".join(str(len(runs[regime])) for regime in REGIMES)
+    return row
+
+
+def choice_rows(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> list[dict[str, str]]:
+    """What each selector run chose."""
+    rows = []
+    for regime in SELECTORS:
+        for seed, each in runs[regime].items():
+            best = runs["oracle best"].get(seed)
+            metrics = {name: f"{value:.2f}" for name, value in last_metrics(each["run"]).items()}
+            agreed = f"{agreement(each['run'], best['best']):.2f}" if best else "-"
+            rows.append({"task": each["task"], "variant": variant.name, "skills": regime, "seed": str(seed), **metrics,
+                         "agreement with the best skill": agreed,
+                         "chance": f"{1 / best['count']:.2f}" if best else "-"})
+    return rows
+
+
+def markdown(rows: list[dict[str, str]]) -> str:
+    head = list(rows[0])
+    lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
+    """Both tables as text, the rows of the first, and the regimes without a finished run."""
+    scores, choices, missing = [], [], []
+    for variant in variants:
+        runs = read_runs(variant)
+        if not any(runs.values()):
+            raise UserError(f"no finished fine-tuning of {', '.join(SELECTORS)}, switching or oracle below {variant}; "
+                            "give directories runs/finetune/TASK/AGENT/VARIANT")
+        scores.append(score_row(variant, runs))
+        choices += choice_rows(variant, runs)
+        missing += [f"{variant}: {regime}" for regime in REGIMES if not runs[regime]]
+    return markdown(scores) + ("\n" + markdown(choices) if choices else ""), scores, missing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variants", nargs="+", type=Path, help="directories runs/finetune/TASK/AGENT/VARIANT")
+    parser.add_argument("--out", type=Path, help="directory for selection.md and selection.csv")
+    args = parser.parse_args()
+    try:
+        text, rows, missing = report(args.variants)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(text)
+    for line in missing:
+        print(f"missing: {line}")
+    if args.out:
+        write_text(args.out / "selection.md", text)
+        lines = [",".join(rows[0]), *(",".join(f'"{v}"' for v in row.values()) for row in rows)]
+        write_text(args.out / "selection.csv", "\n".join(lines) + "\n")
+        print(f"tables: {args.out / 'selection.md'}, {args.out / 'selection.csv'}")
+
+
+if __name__ == "__main__":
+    main()

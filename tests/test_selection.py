@@ -1,0 +1,48 @@
+"""The table of skill regimes says what the runs' result.json say."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from analysis import selection
+from utils import UserError, read_json
+
+
+def test_the_table_is_made_of_the_runs_and_names_what_is_missing(cli):
+    args = ("agent=diayn", "skill_dim=2")
+    assert cli("pretrain", *args).code == 0
+    for skills in ("selector", "switching"):
+        assert cli("finetune", *args, "task=walker_run", f"skills={skills}").code == 0
+    variant = cli.root / "finetune/walker_run/diayn/smoke,skill_dim=2"
+    text, (row,), missing = selection.report([variant])
+    assert missing == [f"{variant}: {regime}" for regime in ("selector_release", "single skill", "oracle best")]
+    score = read_json(variant / "selector/seed_1/result.json")["score"]
+    assert row["selector"].startswith(f"{score:.0f} +-") and row["oracle best"] == "-"
+    assert "| - | - |" in text.splitlines()[-1]  # no oracle: no agreement
+
+    assert cli("finetune", *args, "task=walker_run", "skills=oracle").code == 0
+    text, (row,), missing = selection.report([variant])
+    oracle = read_json(variant / "oracle/seed_1/result.json")
+    assert missing == [f"{variant}: selector_release"] and row["seeds"] == "1/0/1/1/1"
+    assert row["single skill"].startswith(f"{oracle['score']:.0f} +-")
+    assert row["oracle best"].startswith(f"{oracle['best']['return_mean']:.0f} +-")
+    with np.load(variant / "selector/seed_1/choices.npz") as stored:
+        choices = stored["evaluation"]
+    agreed = (choices == oracle["best"]["skill"]).sum() / (choices >= 0).sum()
+    assert f"| {agreed:.2f} | 0.50 |" in text
+
+    out = cli.root.parent / "tables"
+    command = [sys.executable, "-m", "analysis.selection", str(variant), "--out", str(out)]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert (out / "selection.md").read_text() == text and f"missing: {variant}: selector_release" in shown
+    with (out / "selection.csv").open() as file:
+        assert list(csv.DictReader(file)) == [row]
+
+
+def test_a_directory_without_runs_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no finished fine-tuning of selector"):
+        selection.report([tmp_path])
