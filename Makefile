@@ -50,8 +50,8 @@ pretrain: $(STAMP)  ## pretrain.py; ARGS="agent=amped domain=walker preset=cpu s
 finetune: $(STAMP)  ## finetune.py; ARGS="agent=amped task=walker_run preset=cpu seed=3"
 	$(BIN)/python finetune.py $(ARGS)
 
-test: $(STAMP)  ## the test suite; ARGS="-k surgery" or ARGS="-m slow" for pytest
-	$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)  ## the test suite on all cores; ARGS="-k surgery", ARGS="-m slow" or ARGS="-n 0" (one process) for pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/python -m ruff check $(ARGS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra
 import numpy as np
@@ -23,6 +23,20 @@ from utils import Streams
 
 CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 EPISODE, DRIFT = 50, 0.5
+REGIMES = {  # name in the table: yaml, and what is changed in it
+    "selector": ("selector", {}),
+    "selector, temperature fixed at 0.01": ("selector", {"learn_temperature": False, "temperature": 0.01}),
+    "selector_release": ("selector_release", {}),
+    "switching": ("switching", {}),
+}
+
+
+class Outcome(NamedTuple):
+    """Shares of right choices in evaluation, and mean reward of the last fifth of training."""
+
+    right: float
+    critic: float  # if the skill of largest Q were chosen instead; NaN without a critic
+    reward: float
 
 
 class Circle:
@@ -49,8 +63,7 @@ def settings(regime: str, steps: int) -> dict[str, Any]:
                                                   *(sizes if regime in ALGORITHMS else [])]))
 
 
-def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) -> tuple[float, float]:
-    """Share of right choices in evaluation, and mean reward of the last fifth of training."""
+def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) -> Outcome:
     config, rng = settings(regime, steps), Streams(seed)
     config["skills"] |= overrides
     torch.manual_seed(seed)
@@ -72,16 +85,19 @@ def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) 
         obs = circle.move(reset=False)
         memory.add(np.zeros(1, np.float32), skill, rewards[-1], 1.0, obs)
         source.update(memory, step)
-    return accuracy(source, circle, rng.numpy("evaluation")), float(np.mean(rewards[-steps // 5:]))
+    return Outcome(*accuracy(source, circle, rng.numpy("evaluation")), float(np.mean(rewards[-steps // 5:])))
 
 
-def accuracy(source: SkillSource, circle: Circle, rng: np.random.Generator, episodes: int = 40) -> float:
-    judge, right = source.evaluation(rng), []
+@torch.no_grad()
+def accuracy(source: SkillSource, circle: Circle, rng: np.random.Generator, episodes: int = 40) -> tuple[float, float]:
+    judge, network, chosen, valued = source.evaluation(rng), source.network, [], []
     for _ in range(episodes):
         for step in range(EPISODE):
             obs = circle.move(reset=step == 0)
-            right.append(judge.select(obs, step, first=step == 0).argmax() == circle.best)
-    return float(np.mean(right))
+            chosen.append(judge.select(obs, step, first=step == 0).argmax() == circle.best)
+            if network is not None:
+                valued.append(int(network.q(network.critics, torch.from_numpy(obs)[None]).argmax()) == circle.best)
+    return float(np.mean(chosen)), float(np.mean(valued)) if valued else float("nan")
 
 
 def main() -> None:
@@ -92,14 +108,15 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     lines = []
-    for regime in ("selector", "selector_release", "switching"):
-        runs = [train(regime, seed, skills=args.skills, steps=args.steps)
-                for seed in tqdm(range(args.seeds), desc=regime, disable=None, leave=False)]
-        right, reward = np.array(runs).T
-        lines.append(f"| {regime} | {right.mean():.3f} | {right.min():.3f} to {right.max():.3f} | "
-                     f"{reward.mean():.3f} |")
+    for name, (regime, overrides) in REGIMES.items():
+        runs = [train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
+                for seed in tqdm(range(args.seeds), desc=name, disable=None, leave=False)]
+        right, critic, reward = np.array(runs).T
+        lines.append(f"| {name} | {right.mean():.2f} ({right.min():.2f} to {right.max():.2f}) | {critic.mean():.2f} | "
+                     f"{reward.mean():.2f} |")
     print(f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n")
-    print("| skills | right choices | range over seeds | reward per step, last fifth of training |\n|---|---|---|---|")
+    print("| skills | right choices (range over seeds) | right if Q chose | reward per step, last fifth of training |")
+    print("|---|---|---|---|")
     print("\n".join(lines))
 
 

@@ -356,10 +356,9 @@ def test_learning_stays_on_its_device(overrides):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_finds_the_best_skill_of_every_region(seed):
     """python -m analysis.contextual: a known skill is best in each sector of a circle."""
-    right, _ = train("selector", seed, skills=4, steps=2000)
-    assert right >= 0.95
+    assert train("selector", seed, skills=4, steps=2000).right >= 0.95
 
 
 def test_on_the_same_task_switching_stays_at_chance():
-    right, reward = train("switching", 0, skills=4, steps=2000)
-    assert right == pytest.approx(1 / 4, abs=0.1) and reward == pytest.approx(1 / 4, abs=0.12)
+    outcome = train("switching", 0, skills=4, steps=2000)
+    assert outcome.right == pytest.approx(1 / 4, abs=0.1) and outcome.reward == pytest.approx(1 / 4, abs=0.12)
