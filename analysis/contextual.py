@@ -112,7 +112,8 @@ def main() -> None:
         runs = [train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
                 for seed in tqdm(range(args.seeds), desc=name, disable=None, leave=False)]
         right, critic, reward = np.array(runs).T
-        lines.append(f"| {name} | {right.mean():.2f} ({right.min():.2f} to {right.max():.2f}) | {critic.mean():.2f} | "
+        valued = "-" if np.isnan(critic).all() else f"{critic.mean():.2f}"
+        lines.append(f"| {name} | {right.mean():.2f} ({right.min():.2f} to {right.max():.2f}) | {valued} | "
                      f"{reward.mean():.2f} |")
     print(f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n")
     print("| skills | right choices (range over seeds) | right if Q chose | reward per step, last fifth of training |")
