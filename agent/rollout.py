@@ -10,16 +10,15 @@ import torch
 from agent.ppo import Rollout
 from agent.runner import EVAL_SKILLS, Episode, Runner, explained_variance
 from analysis.estimators import coverage, mi_grid
+from analysis.maze_pictures import draw_paths
 from utils import stream_seed
 
 
 def maze_measures(maze: str, paths: np.ndarray, skill: np.ndarray) -> dict[str, float]:
-    """Of paths (episodes, T, 2) and their skills (episodes, n): coverage, information about the skill, variance."""
-    states = paths.reshape(-1, paths.shape[2])
-    label = np.repeat(skill.argmax(1) if skill.shape[1] else np.zeros(len(skill), int), paths.shape[1])
-    groups = [states[label == z] for z in np.unique(label)]
+    """Of paths (E, T, 2) under the skills numbered (E,): coverage, information about the skill, variance."""
+    states, label = paths.reshape(-1, paths.shape[2]), np.repeat(skill, paths.shape[1])
     return {"coverage": coverage(states, maze), "mi_grid": mi_grid(states, label),
-            "skill_variance": explained_variance(groups)}
+            "skill_variance": explained_variance([states[label == z] for z in np.unique(label)])}
 
 
 class RolloutRunner(Runner):
@@ -83,9 +82,11 @@ class RolloutRunner(Runner):
         """`num_eval_episodes` stochastic episodes of each skill: what they cover, what a state says of its skill."""
         space, count = self.parts.skills.space, self.config["num_eval_episodes"]
         panel = space.panel(np.random.default_rng(stream_seed(self.config["seed"], "eval skills")), EVAL_SKILLS)
-        skill = np.repeat(np.stack(panel), count, 0)  # (n * count, skill_dim)
-        paths, total = self._evaluate_lanes(len(skill), lambda obs, step: skill, explore=True)
-        return {**self._row("each_skill"), "returns": "", **maze_measures(self.parts.eval_env.maze, paths, skill)}
+        number = np.repeat(np.arange(len(panel)), count)  # (n * count,)
+        skill, maze = np.stack(panel)[number], self.parts.eval_env.maze
+        paths, _ = self._evaluate_lanes(len(skill), lambda obs, step: skill, explore=True)
+        draw_paths(paths, number, maze, self.directory.path / f"skills_{self.frame}.png")  # watch them appear
+        return {**self._row("each_skill"), "returns": "", **maze_measures(maze, paths, number)}
 
     def evaluate_task(self) -> dict[str, Any]:
         """Mean actions on fresh starts. `success`: the share of episodes that are paid at least once."""

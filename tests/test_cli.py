@@ -126,7 +126,8 @@ def test_the_help_of_both_scripts_lists_the_choices():
     for script in ("pretrain", "finetune"):
         shown = finish(process(script, "--help"))
         assert shown.code == 0 and f"agent: {', '.join(AGENTS)}" in shown.out
-        assert "preset: cpu, paper, smoke" in shown.out and "domain: jaco, quadruped, walker" in shown.out
+        assert "preset: cpu, paper, smoke" in shown.out
+        assert "domain: jaco, quadruped, square_maze, tree_maze, walker" in shown.out
     assert f"task: {', '.join(TASKS)}" in shown.out
 
 
@@ -144,7 +145,7 @@ def test_a_multirun_runs_every_job_and_leaves_nothing_in_the_working_directory(t
 
 WRONG = [
     ("pretrain", ("agent=ampedd",), f"agent=ampedd is not known; choose from {', '.join(AGENTS)}"),
-    ("pretrain", ("domain=moon",), "choose from jaco, quadruped, walker"),
+    ("pretrain", ("domain=moon",), "choose from jaco, quadruped, square_maze, tree_maze, walker"),
     ("pretrain", ("preset=big",), "choose from cpu, paper, smoke"),
     ("finetune", ("task=walker_fly",), "walker_flip, walker_run, walker_stand, walker_walk"),
     ("finetune", (), "task= is missing; choose from"),

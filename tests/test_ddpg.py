@@ -18,8 +18,8 @@ from utils import Streams, UserError, stream_seed, weights
 OBS, ACT, SKILL, B = 5, 2, 3, 12
 SETTINGS = dict(hidden_dim=16, layers=1, action_input="trunk", critic_heads="shared", surgery_scope="critic", lr=1e-3,
                 batch_size=B, critic_target_tau=0.01, stddev=0.2, stddev_clip=0.3, update_every_steps=2,
-                num_seed_steps=10, init_critic=True, init_heads=False, sync_target=True, conflict_every_updates=0,
-                conflict_samples=64)
+                num_seed_steps=10, init_critic=True, init_heads=False, sync_target=True, frozen=False,
+                conflict_every_updates=0, conflict_samples=64)
 TWO = ("diversity", "exploration")
 
 
