@@ -124,6 +124,9 @@ def _interpolation_line(cfg: DictConfig, error: OmegaConfBaseException) -> str:
 def _check_cycles(config: dict[str, Any]) -> None:
     """On-policy learners stop between cycles only, so whatever happens at a frame must be due there."""
     learner = config["learner"]
+    if config["save_video"]:
+        raise UserError("save_video=true films one episode at a time; learner=ppo plays many side by side: use "
+                        "save_video=false, its pre-training draws skills_<frame>.png")
     twice = learner["fresh_rollouts"] and config["phase"] == "pretrain"
     cycle = learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS) * (1 + twice)
     for key in ("num_train_frames", "eval_every_frames", "log_every_frames", "checkpoint_every_frames", "snapshots"):

@@ -437,3 +437,25 @@ def test_poses_of_the_gallery_are_of_tasks_that_exist_and_respect_the_joints():
         for i in np.flatnonzero(model.jnt_limited):
             low, high = model.jnt_range[i]
             assert low - 1e-6 <= data.qpos[model.jnt_qposadr[i]] <= high + 1e-6, (name, model.joint(i).name)
+
+
+# ----------------------------------------------------------------------------------------------------- in a run
+
+
+def test_a_run_films_its_evaluations_and_its_numbers_stay(gl, cli):
+    args = ("finetune", "agent=ddpg", "task=walker_run", "num_eval_episodes=2", "num_train_frames=40")
+    assert cli(*args, "variant=plain").code == 0
+    done = cli(*args, "variant=filmed", "save_video=true", "video_size=32")
+    assert done.code == 0, done.err
+    plain, filmed = (cli.root / f"finetune/walker_run/ddpg/{name}/none/seed_1" for name in ("plain", "filmed"))
+    assert sorted(p.name for p in (filmed / "videos").iterdir()) == ["eval_0_0.mp4", "eval_40_0.mp4"]
+    frames, _ = read(filmed / "videos/eval_40_0.mp4")
+    assert frames.shape == (3, 32, 32, 3)  # five steps, every second one
+    assert rows(plain / "eval.csv") == rows(filmed / "eval.csv") and not (plain / "videos").exists()
+
+
+def test_videos_do_not_make_another_variant_and_are_refused_side_by_side(cli):
+    assert cli("finetune", "agent=ddpg", "task=walker_run").code == 0
+    assert "is finished; nothing to do" in cli("finetune", "agent=ddpg", "task=walker_run", "save_video=true").out
+    refused = cli("pretrain", "domain=tree_maze", "save_video=true")
+    assert refused.code == 2 and "films one episode at a time" in refused.err
