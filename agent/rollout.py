@@ -56,6 +56,8 @@ class RolloutRunner(Runner):
             action, log_prob = p.learner.act(obs, skill, explore=True)
             following, reward = p.env.step(action)
             rows.append((obs, action, log_prob, reward, following, skill))
+            for before, after in zip(obs, following, strict=True):
+                p.objective.observe(before, after)
             obs = following
         self.step += len(obs) * p.env.steps
         self.episodes += len(obs)
@@ -72,9 +74,8 @@ class RolloutRunner(Runner):
             p.memory.begin(obs[0, n])
             for t in range(steps):
                 p.memory.add(action[t, n], skill[t, n], float(reward[t, n]), 1.0, following[t, n])
-        for step in range(self.step - steps * lanes, self.step):
-            if step % p.skills.update_every_steps == 0:
-                self.logger.add(p.skills.update(p.memory, step))
+        for _ in range(steps * lanes // p.skills.update_every_steps):
+            self.logger.add(p.skills.improve(p.memory, self.step // lanes))
 
     # ------------------------------------------------------------------------------------------ evaluation
 

@@ -244,12 +244,18 @@ class Selector(Greedy):
         self.usage["greedy"].add(favourite)
 
     def update(self, memory, step: int) -> Metrics:
+        due = step >= self.warmup_steps and step % self.update_every_steps == 0 and len(memory) > 0
+        return self.improve(memory, step) if due else self.report(step)
+
+    def improve(self, memory, step: int) -> Metrics:
+        """One update from a batch of its own."""
+        return self.report(step) | self.network.learn(memory.sample(self.batch_size))
+
+    def report(self, step: int) -> Metrics:
         metrics: Metrics = {"skills/epsilon": torch.tensor(epsilon(step, **self.schedule))}
         for name, usage in self.usage.items():
             metrics[f"skills/distinct_{name}"] = torch.tensor(float(usage.distinct))
             metrics[f"skills/evenness_{name}"] = torch.tensor(usage.evenness)
-        if step >= self.warmup_steps and step % self.update_every_steps == 0 and len(memory) > 0:
-            metrics |= self.network.learn(memory.sample(self.batch_size))
         return metrics
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import assert_same_run, rows
 from scipy import integrate, stats
+from test_agents import PRETRAINED, undocumented
 from test_meta_device import composed
 from test_resume import stop_at
 
@@ -259,6 +260,13 @@ def test_a_stopped_maze_run_resumes_bit_for_bit(cli, monkeypatch, agent):
     assert [row["frame"] for row in rows(base / "whole/seed_1/eval.csv")] == ["0", "160", "320", "480"]
 
 
+def test_objectives_observe_every_transition(cli):
+    """amped_literal keeps the most recent states for its entropy."""
+    assert cli("pretrain", "agent=amped_literal", "domain=tree_maze", "skill_dim=3", "variant=v").code == 0
+    state = load_snapshot(cli.root / "pretrain/tree_maze/amped_literal/v/seed_1/snapshots/snapshot_480.pt")["objective"]
+    assert state["recent.seen"].item() == 480
+
+
 def test_an_evaluation_changes_no_number_of_the_training(cli):
     args = ("pretrain", "agent=diayn", "domain=tree_maze", "skill_dim=3")
     assert cli(*args, "variant=often").code == cli(*args, "variant=seldom", "eval_every_frames=480").code == 0
@@ -331,3 +339,11 @@ def test_lanes_scale_actions_to_the_mazes_range():
     after, reward = lanes.step(np.tile([1.0, 0.0], (4, 1)))
     np.testing.assert_allclose(after[:, 0] - before[:, 0], 0.95, atol=1e-5)
     assert reward.tolist() == [0, 0, 0, 0] and lanes.steps == 50
+
+
+@pytest.mark.parametrize("agent", PRETRAINED)
+def test_every_agent_trains_on_the_maze(cli, agent):
+    args = ("skill_dim=3",) if composed(f"agent={agent}")["skill_dim"] else ()
+    done = cli("pretrain", f"agent={agent}", "domain=square_maze", *args)
+    assert done.code == 0, done.err
+    assert not undocumented(rows(next(cli.root.rglob("train.csv")))[-1])
