@@ -24,10 +24,10 @@ def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path
         if snapshot[key] != ours:
             raise UserError(f"{path} was pre-trained with {key}={snapshot[key]}, not {ours}; "
                             f"choose {'a task of that domain' if key == 'domain' else f'agent={snapshot[key]}'}")
-    theirs = snapshot["config"]["learner"]
-    if theirs["name"] != config["learner"]["name"]:
-        raise UserError(f"{path} was pre-trained by learner={theirs['name']}; give learner={theirs['name']}")
-    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: theirs[k] for k in SIZES[theirs["name"]]}
+    saved = snapshot["config"]["learner"]
+    if saved["name"] != config["learner"]["name"]:
+        raise UserError(f"{path} was pre-trained by learner={saved['name']}; give learner={saved['name']}")
+    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: saved[k] for k in SIZES[saved["name"]]}
     given = {o.lstrip("+").partition("=")[0] for o in overrides}
     for key, ours, theirs in [("skill_dim", config["skill_dim"], skill_dim),
                               *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items())]:

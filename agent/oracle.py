@@ -86,7 +86,7 @@ class Pool:
                 self.running[skill].start()
 
     def _reap(self, paths: dict[int, Path]) -> int:
-        """How many ended well since the last look; the others are remembered."""
+        """How many ended since the last look; those that ended badly are remembered."""
         ended = [skill for skill, process in self.running.items() if not process.is_alive()]
         for skill in ended:
             code = self.running.pop(skill).exitcode
