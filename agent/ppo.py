@@ -130,7 +130,7 @@ class PPO(Trainable):
                  rng: Streams, policy: str, hidden_dim: int, layers: int, lr: float, adam_eps: float, gamma: float,
                  gae_lambda: float, clip: float, value_weight: float, entropy_weight: float, epochs: int,
                  minibatches: int, objective_epochs: int, fresh_rollouts: bool, value_heads: str, adv_norm: str,
-                 reward_scale: str, surgery_scope: str, frozen: bool):
+                 reward_scale: str, reward_window: int, surgery_scope: str, frozen: bool):
         super().__init__()
         self.per_stream = choose("learner.value_heads", value_heads, ("per_stream", "shared")) == "per_stream"
         self.adv_norm = choose("learner.adv_norm", adv_norm, ("per_stream", "joint", "none"))
@@ -148,7 +148,7 @@ class PPO(Trainable):
         self.policy_surgery = surgery if scope in ("all", "policy") else SumGradients()
         self.value_surgery = surgery if scope in ("all", "value") else SumGradients()
         self.surgery = surgery if scope == "all" else None
-        self.streams, self.frozen = streams, frozen
+        self.streams, self.frozen, self.reward_window = streams, frozen, reward_window
         self.gamma, self.gae_lambda, self.clip = gamma, gae_lambda, clip
         self.value_weight, self.entropy_weight = value_weight, entropy_weight
         self.epochs, self.minibatches = epochs, minibatches
@@ -204,10 +204,10 @@ class PPO(Trainable):
 
     @torch.no_grad()
     def scale(self, raw: Tensor) -> Tensor:
-        """Rewards (B, K) as the values and advantages see them; moments average the last rollouts, at most 100."""
+        """Rewards (B, K) as the values and advantages see them; their moments average `reward_window` rollouts."""
         both = torch.cat([raw, raw.sum(1, keepdim=True)], 1)
         self.reward_count += 1
-        share = 1 / self.reward_count.clamp(max=100)
+        share = 1 / self.reward_count.clamp(max=self.reward_window)
         self.reward_mean += share * (both.mean(0) - self.reward_mean)
         self.reward_var += share * (both.var(0) - self.reward_var)
         if self.reward_scale == "none":
