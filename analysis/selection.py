@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from utils import UserError, read_json, write_text
 
@@ -37,6 +38,27 @@ def read_runs(variant: Path) -> dict[str, dict[int, dict[str, Any]]]:
         elif regime in found:
             found[regime][result["seed"]] = row
     return found
+
+
+def expected_maximum(count: int) -> float:
+    """Of so many draws of a standard normal, in deviations: where the best of equal skills is to be expected."""
+    x = np.linspace(-10, 10, 20_001)
+    below = norm.cdf(x)
+    return float(np.trapezoid(x * count * norm.pdf(x) * below ** (count - 1), x))
+
+
+def luck_rows(runs: dict[str, dict[int, dict[str, Any]]]) -> list[dict[str, str]]:
+    """Is the oracle's best skill more than the luckiest of equal ones, and did it show before fine-tuning?"""
+    rows = []
+    for seed, each in runs["oracle best"].items():
+        skills = read_json(each["run"] / "result.json")["per_skill"]
+        zero_shot, final = (np.array([skill[key] for skill in skills]) for key in ("zero_shot", "return_mean"))
+        equal = final.mean() + expected_maximum(len(final)) * final.std(ddof=1)
+        rows.append({"task": each["task"], "variant": each["run"].parts[-3], "seed": str(seed),
+                     "zero-shot, worst to best": f"{zero_shot.min():.0f} to {zero_shot.max():.0f}",
+                     "correlation of zero-shot and fine-tuned": f"{np.corrcoef(zero_shot, final)[0, 1]:.2f}",
+                     "best of equal skills": f"{equal:.0f}", "oracle best": f"{final.max():.0f}"})
+    return rows
 
 
 def agreement(run: Path, best: int) -> float:
@@ -89,8 +111,8 @@ def markdown(rows: list[dict[str, str]]) -> str:
 
 
 def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
-    """Both tables as text, the rows of the first, and the regimes without a finished run."""
-    scores, choices, missing = [], [], []
+    """The tables as text, the rows of the first, and the regimes without a finished run."""
+    scores, choices, luck, missing = [], [], [], []
     for variant in variants:
         runs = read_runs(variant)
         if not any(runs.values()):
@@ -98,8 +120,9 @@ def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
                             "give directories runs/finetune/TASK/AGENT/VARIANT")
         scores.append(score_row(variant, runs))
         choices += choice_rows(variant, runs)
+        luck += luck_rows(runs)
         missing += [f"{variant}: {regime}" for regime in REGIMES if not runs[regime]]
-    return markdown(scores) + ("\n" + markdown(choices) if choices else ""), scores, missing
+    return "\n".join(markdown(rows) for rows in (scores, luck, choices) if rows), scores, missing
 
 
 def main() -> None:

@@ -212,15 +212,22 @@ def test_two_equal_streams_give_twice_the_gradient_of_one(surgery, scope):
     torch.testing.assert_close(both, 2 * single, rtol=1e-3, atol=1e-6)
 
 
-def test_opposed_streams_are_projected_where_the_scope_says():
-    """a and -a: the sum cancels in the policy, a projection onto the other's normal plane leaves nothing of either."""
-    whole = ("learner.epochs=1", "learner.minibatches=1", "learner.entropy_weight=0", "learner.surgery_scope=policy")
-    objective = Given(a=right, b=lambda batch: -right(batch))
-    learner = ppo(*whole, surgery="pcgrad")
-    learner.value.requires_grad_(True)
-    flat = gradient(learner, objective, rollout(learner))
-    policy = sum(p.numel() for p in learner.policy.parameters())
-    assert flat[:policy].abs().max() < 1 and flat[policy:].abs().max() > 0
+@pytest.mark.parametrize("scope, surgery", [("policy", "pcgrad"), ("value", "pcgrad"), ("policy", "sum")])
+def test_opposed_streams_keep_one_of_them_where_the_scope_says_and_cancel_elsewhere(scope, surgery):
+    """g and -g: projecting either onto the other's normal plane leaves nothing of it, so the other is the result."""
+    whole = ("learner.epochs=1", "learner.minibatches=1", "learner.entropy_weight=0", f"learner.surgery_scope={scope}")
+    one, two = ppo(*whole, streams=("a",)), ppo(*whole, surgery=surgery)
+    two.policy.load_state_dict(one.policy.state_dict())
+    r = rollout(one)
+    with torch.no_grad():  # no values: the advantages of the two are exactly opposed
+        for learner in (one, two):
+            learner.value[-1].weight.zero_(), learner.value[-1].bias.zero_()
+    split = sum(p.numel() for p in one.policy.parameters())
+    single = gradient(one, Given(a=right), r)[:split]
+    both = gradient(two, Given(a=right, b=lambda batch: -right(batch)), r)[:split]
+    sign = 1 if both @ single > 0 else -1
+    kept = sign * single if (scope, surgery) == ("policy", "pcgrad") else torch.zeros_like(single)
+    torch.testing.assert_close(both, kept, rtol=1e-3, atol=1e-6)
 
 
 def test_every_row_is_used_once_per_epoch():

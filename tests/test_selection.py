@@ -34,6 +34,9 @@ def test_the_table_is_made_of_the_runs_and_names_what_is_missing(cli):
         choices = stored["evaluation"]
     agreed = (choices == oracle["best"]["skill"]).sum() / (choices >= 0).sum()
     assert f"| {agreed:.2f} | 0.50 |" in text
+    final = [skill["return_mean"] for skill in oracle["per_skill"]]
+    equal = np.mean(final) + np.pi**-0.5 * np.std(final, ddof=1)  # two skills
+    assert f"| {equal:.0f} | {max(final):.0f} |" in text
 
     out = cli.root.parent / "tables"
     command = [sys.executable, "-m", "analysis.selection", str(variant), "--out", str(out)]
@@ -41,6 +44,13 @@ def test_the_table_is_made_of_the_runs_and_names_what_is_missing(cli):
     assert (out / "selection.md").read_text() == text and f"missing: {variant}: selector_release" in shown
     with (out / "selection.csv").open() as file:
         assert list(csv.DictReader(file)) == [row]
+
+
+def test_the_expected_maximum_of_normal_draws():
+    assert selection.expected_maximum(1) == pytest.approx(0, abs=1e-6)
+    assert selection.expected_maximum(2) == pytest.approx(np.pi**-0.5)  # closed form
+    draws = np.random.default_rng(0).standard_normal((50_000, 8)).max(1)
+    assert selection.expected_maximum(8) == pytest.approx(draws.mean(), abs=0.02)
 
 
 def test_a_directory_without_runs_is_refused(tmp_path):
