@@ -18,9 +18,9 @@ class AMPED(Objective):
     def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
                  hidden_dim: int, lr: float, alpha: float, beta: float, diversity: bool, div_reward: str,
                  denominator: str, positive: str, metric: str, temperature: float, numerics: str,
-                 contrastive_updates: int, particle: str, entropy_form: str, pool: str, pool_size: int, knn_scale:
-                 str, k: int, knn_clip: float, cpc: str, cpc_temperature: float, transition: str, rnd_reward: str,
-                 rnd_on: str):
+                 contrastive_updates: int, particle: str, entropy_form: str, pool: str, pool_size: int, knn_scale: str,
+                 k: int, knn_clip: float, cpc: str, cpc_temperature: float, skill_net: bool, transition: str,
+                 rnd_reward: str, rnd_on: str, rnd_dim: int):
         super().__init__()
         self.alpha, self.beta, self.diversity, self.generator = alpha, beta, diversity, generator
         # A stream that is switched off is left out, not set to zero: a zero target would halve the other's reward.
@@ -38,13 +38,13 @@ class AMPED(Objective):
         self.contrast = AnInfoNCE(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=temperature, metric=metric,
                                   denominator=denominator, positive=positive, numerics=numerics)
         self.encoder = TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=cpc_temperature,
-                                         form=cpc)
-        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=hidden_dim)
+                                         form=cpc, skill_net=skill_net)
+        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=rnd_dim)
         self.entropy = ParticleEntropy(k=k, clip=knn_clip, form=entropy_form, scale=knn_scale)
         self.recent = RecentStates(pool_size, obs_dim) if pool == "recent" else None
         self.contrast_opt = self.adam("contrast", self.contrast.parameters(), lr)
-        self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
-        self.rnd_opt = self.adam("rnd", self.rnd.predictor.parameters(), lr)
+        explorers = [*self.encoder.parameters(), *self.rnd.predictor.parameters()]
+        self.exploration_opt = self.adam("exploration", explorers, lr)
 
     def observe(self, obs: np.ndarray, next_obs: np.ndarray) -> None:
         if self.recent is not None:
@@ -53,20 +53,19 @@ class AMPED(Objective):
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         skill_index = batch.skill.argmax(1)
-        metrics: Metrics = {}
+        losses, metrics = {}, {}
         if self.diversity:
             contrast = self.contrast(batch.next_obs, skill_index, self.generator)
-            loss = -masked_mean(contrast.log_ratio, contrast.valid)
-            descend(loss, self.contrast_opt)
-            metrics |= {"diversity/loss": loss.detach(), "diversity/accuracy": contrast.correct.mean()}
-        if not final:
-            return metrics
-        loss, accuracy = self.encoder.loss(batch.obs, self._successor(batch), skill_index)
-        descend(loss, self.encoder_opt)
-        metrics |= {"cpc/loss": loss.detach(), "cpc/accuracy": accuracy}
-        loss = self.rnd(self._rnd_input(batch)).mean()
-        descend(loss, self.rnd_opt)
-        return metrics | {"rnd/loss": loss.detach()}
+            losses["diversity/loss"] = -masked_mean(contrast.log_ratio, contrast.valid)
+            metrics["diversity/accuracy"] = contrast.correct.mean()
+        if final:
+            losses["cpc/loss"], metrics["cpc/accuracy"] = self.encoder.loss(
+                batch.obs, self._successor(batch), skill_index)
+            losses["rnd/loss"] = self.rnd(self._rnd_input(batch)).mean()
+        # The losses share no parameter: their sum has the gradients of each.
+        if losses:
+            descend(sum(losses.values()), *[self.contrast_opt] * self.diversity, *[self.exploration_opt] * final)
+        return metrics | {name: loss.detach() for name, loss in losses.items()}
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:

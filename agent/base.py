@@ -15,17 +15,56 @@ RewardStreams = dict[str, Tensor]  # stream name -> (B, 1), no gradient
 Metrics = dict[str, Tensor]  # detached scalars; .item() happens in the logger only
 
 
+class FlatAdam:
+    """torch's Adam on all parameters as one vector: its cost is that of the numbers, not of the tensors."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float):
+        self.parameters = list(parameters)
+        self.vector = nn.Parameter(self._joined(self.parameters))
+        self.adam = torch.optim.Adam([self.vector], lr=lr, eps=eps, fused=self.vector.device.type != "meta")
+
+    @staticmethod
+    def _joined(tensors: Iterable[Tensor]) -> Tensor:
+        return torch.cat([x.detach().flatten() for x in tensors])
+
+    def zero_grad(self) -> None:
+        for p in self.parameters:
+            p.grad = None
+
+    @torch.no_grad()
+    def step(self, grad: Tensor | None = None) -> None:
+        """Along the parameters' own gradients, or along one given as a vector."""
+        self.vector.data = self._joined(self.parameters)  # they may have been loaded, or moved to a device, since
+        self.vector.grad = self._joined(p.grad for p in self.parameters) if grad is None else grad
+        self.adam.step()
+        parts = self.vector.detach().split([p.numel() for p in self.parameters])
+        torch._foreach_copy_(self.parameters, [x.view_as(p) for x, p in zip(parts, self.parameters, strict=True)])
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.adam.param_groups
+
+    @property
+    def state(self) -> dict:
+        return self.adam.state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.adam.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.vector.data = self._joined(self.parameters)  # moments are loaded to where the parameters are
+        self.adam.load_state_dict(state)
+
+
 class Trainable(nn.Module):
     """A module that owns optimisers, which travel in its `state_dict` as extra state."""
 
     def __init__(self):
         super().__init__()
-        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        self.optimizers: dict[str, FlatAdam] = {}
 
-    def adam(self, name: str, parameters: Iterable[nn.Parameter], lr: float, eps: float = 1e-8) -> torch.optim.Adam:
-        parameters = list(parameters)
-        fused = parameters[0].device.type != "meta"  # saves a fifth of a small update; meta has no fused step
-        self.optimizers[name] = torch.optim.Adam(parameters, lr=lr, eps=eps, fused=fused)
+    def adam(self, name: str, parameters: Iterable[nn.Parameter], lr: float, eps: float = 1e-8) -> FlatAdam:
+        self.optimizers[name] = FlatAdam(parameters, lr, eps)
         return self.optimizers[name]
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -36,10 +75,10 @@ class Trainable(nn.Module):
             optimizer.load_state_dict(state[name])
 
 
-def descend(loss: Tensor, *optimizers: torch.optim.Optimizer) -> None:
+def descend(loss: Tensor, *optimizers: FlatAdam) -> None:
     """One step on a loss."""
     for optimizer in optimizers:
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
     loss.backward()
     for optimizer in optimizers:
         optimizer.step()
@@ -65,7 +104,7 @@ class Objective(Trainable):
         raise NotImplementedError(f"{type(self).__name__} does not say what it wants")
 
     def observe(self, obs: np.ndarray, next_obs: np.ndarray) -> None:
-        """Optional: transitions as they come, for objectives that keep recent states."""
+        """Optional: transitions as they come, one or (N, obs_dim) of them, for objectives that keep recent states."""
 
 
 class TaskReward(Objective):

@@ -57,12 +57,12 @@ class CeSD(Objective):
 
     def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
                  hidden_dim: int, lr: float, constrain_factor: float, sinkhorn_iterations: int, temperature: float,
-                 cpc: str, cpc_temperature: float, k: int, knn_clip: float, knn_scale: str):
+                 cpc: str, cpc_temperature: float, skill_net: bool, k: int, knn_clip: float, knn_scale: str):
         super().__init__()
         self.constrain_factor, self.iterations, self.temperature = constrain_factor, sinkhorn_iterations, temperature
         self.skill_dim, self.generator = skill_dim, generator
         self.encoder = TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=cpc_temperature,
-                                         form=cpc)
+                                         form=cpc, skill_net=skill_net)
         self.prototypes = Prototypes(skill_dim, skill_dim)
         self.entropy = ClusterEntropy(k=k, clip=knn_clip, scale=knn_scale)
         self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)

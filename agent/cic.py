@@ -19,17 +19,19 @@ class CIC(Objective):
     streams = ("exploration",)
 
     def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, discriminative: bool, cpc: str, cpc_temperature: float,
-                 entropy_form: str, knn_scale: str, k: int, knn_clip: float):
+                 hidden_dim: int, lr: float, discriminative: bool, skill_space: str, cpc: str, cpc_temperature: float,
+                 skill_net: bool, entropy_form: str, knn_scale: str, k: int, knn_clip: float):
         super().__init__()
-        self.discriminative = discriminative
+        self.discriminative, self.one_hot = discriminative, skill_space == "one_hot"
         self.encoder = TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=cpc_temperature,
-                                         form=cpc)
+                                         form=cpc, skill_net=skill_net)
         self.entropy = ParticleEntropy(k=k, clip=knn_clip, form=entropy_form, scale=knn_scale)
         self.opt = self.adam("encoder", self.encoder.parameters(), lr)
 
     def cpc(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The contrastive loss, and how often a transition finds its own skill among those of the batch."""
+        """The contrastive loss, and how often a transition finds its own skill among n, or among the batch's."""
+        if self.one_hot:
+            return self.encoder.loss(batch.obs, batch.next_obs, batch.skill.argmax(1))
         return self.encoder.loss_continuous(batch.obs, batch.next_obs, batch.skill)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:

@@ -21,13 +21,10 @@ class ComSD(CIC):
     streams = ("intrinsic",)
 
     def __init__(self, *, skill_dim: int, alpha: float, weight_low: float, weight_high: float, variant: str, **cic):
-        super().__init__(skill_dim=skill_dim, discriminative=False, **cic)
+        super().__init__(skill_dim=skill_dim, discriminative=False, skill_space="one_hot", **cic)
         self.alpha = alpha
         self.variant = choose("agent.objective.variant", variant, ("intended", "amped_port"))
         self.register_buffer("weight", torch.linspace(weight_low, weight_high, skill_dim), persistent=False)
-
-    def cpc(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.encoder.loss(batch.obs, batch.next_obs, batch.skill.argmax(1))
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:

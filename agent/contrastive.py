@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from agent.networks import mlp
 from utils import choose
 
+STRIP = 128  # rows compared at a time where no gradient is wanted: a strip of comparisons stays in the cache
 
-def pairwise(features: Tensor, metric: Tensor) -> Tensor:
-    """||f_i - f_j||^2_L for all pairs by matrix products: (B, B). `metric` is a diagonal (c,) or a matrix (c, c)."""
+
+def pairwise(a: Tensor, b: Tensor, metric: Tensor) -> Tensor:
+    """||a_i - b_j||^2_L for all pairs by matrix products: (A, B). `metric` is a diagonal (c,) or a matrix (c, c)."""
     if metric.ndim == 1:
-        weighted = features * metric
-        square = (weighted * features).sum(1)
-        return (square.unsqueeze(1) + square - 2 * weighted @ features.T).clamp(min=0)
-    inner = features @ metric @ features.T  # f_i^T L f_j; L need not be symmetric, nor positive
-    square = inner.diagonal()
-    return square.unsqueeze(1) + square - inner - inner.T
+        weighted = a * metric
+        square = (weighted * a).sum(1, keepdim=True) + (b * metric * b).sum(1)
+        return torch.addmm(square, weighted, b.T, alpha=-2).clamp(min=0)
+    inner, turned = a @ metric, b @ metric  # L need not be symmetric, nor positive
+    return (inner * a).sum(1, keepdim=True) + (turned * b).sum(1) - inner @ b.T - a @ turned.T
 
 
 def random_partner(skill_index: Tensor, num_skills: int, u: Tensor) -> Tensor:
@@ -73,38 +74,57 @@ class AnInfoNCE(nn.Module):
         return self.matrix if self.metric_kind == "full" else self.identity
 
     def logits(self, obs: Tensor) -> Tensor:
+        features = self.features(obs)
+        return self.similarity(features, features)
+
+    def features(self, obs: Tensor) -> Tensor:
         features = self.head(self.embed(obs))  # (B, n)
+        return F.normalize(features, dim=1) if self.metric_kind == "cosine" else features
+
+    def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         if self.metric_kind == "cosine":
-            features = F.normalize(features, dim=1)
-            return features @ features.T / self.temperature
-        return -pairwise(features, self.metric) / self.temperature
+            return a @ b.T / self.temperature
+        return -pairwise(a, b, self.metric) / self.temperature
 
     def forward(self, obs: Tensor, skill_index: Tensor, generator: torch.Generator | None = None) -> Contrast:
         u = torch.rand(len(obs), generator=generator, device=obs.device)
-        return self.contrast(self.logits(obs), skill_index, u)
+        if torch.is_grad_enabled():
+            return self.contrast(self.logits(obs), skill_index, u)
+        features, pairs = self.features(obs), self.partners(skill_index, u)
+        strips = torch.arange(len(obs), device=obs.device).split(STRIP)
+        parts = [self.compare(self.similarity(features[rows], features), rows, skill_index, *pairs) for rows in strips]
+        return Contrast(*(torch.cat(field) for field in zip(*parts, strict=True)))
 
     def contrast(self, logits: Tensor, skill_index: Tensor, u: Tensor) -> Contrast:
-        size = len(logits)
-        itself = torch.eye(size, dtype=torch.bool, device=logits.device)
-        same = (skill_index.unsqueeze(1) == skill_index) & ~itself  # (B, B)
-        has_positive = same.any(1)
+        rows = torch.arange(len(logits), device=logits.device)
+        return self.compare(logits, rows, skill_index, *self.partners(skill_index, u))
+
+    def partners(self, skill_index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The row that is each anchor's positive, and which anchors have one."""
+        alone = F.one_hot(skill_index, self.num_skills).sum(0)[skill_index] == 1
         if self.positive == "random":
-            partner, valid = random_partner(skill_index, self.num_skills, u), has_positive
-        else:  # the public code: the first other row of the skill; without one, the first other row
-            partner = same.where(has_positive.unsqueeze(1), ~itself).float().argmax(1)
-            valid = torch.ones_like(has_positive)
-        chosen = F.one_hot(partner, size).bool()
-        others = ~itself if self.denominator == "all" else (~same & ~itself) | chosen
-        positive = logits.gather(1, partner.unsqueeze(1)).squeeze(1)
+            return random_partner(skill_index, self.num_skills, u), ~alone
+        itself = torch.eye(len(skill_index), dtype=torch.bool, device=skill_index.device)
+        same = (skill_index.unsqueeze(1) == skill_index) & ~itself
+        # The public code: the first other row of the skill; without one, the first other row.
+        return same.where(~alone.unsqueeze(1), ~itself).float().argmax(1), torch.ones_like(alone)
+
+    def compare(self, logits: Tensor, rows: Tensor, skill_index: Tensor, partner: Tensor, valid: Tensor) -> Contrast:
+        """`logits` (R, B) are the anchors `rows` against the batch; `partner` and `valid` are the whole batch's."""
+        own, itself, chosen = skill_index[rows], rows.unsqueeze(1), partner[rows].unsqueeze(1)  # (R,), (R, 1), (R, 1)
+        positive = logits.gather(1, chosen)
+        if self.denominator == "all":
+            below = logits.scatter(1, itself, -torch.inf)
+        else:  # the other skills, and the positive
+            below = logits.masked_fill(own.unsqueeze(1) == skill_index, -torch.inf).scatter_(1, chosen, positive)
         if self.numerics == "logsumexp":
-            log_ratio = positive - logits.masked_fill(~others, -torch.inf).logsumexp(1)
+            log_ratio = positive.squeeze(1) - below.logsumexp(1)
             ratio = log_ratio.exp()
         else:  # exp without a shift: where all terms underflow, the loss stops at -log 1e-6
-            total = (logits.exp() * others).sum(1)
-            ratio = positive.exp() / (total + 1e-6) + 1e-6
+            ratio = positive.squeeze(1).exp() / (below.exp().sum(1) + 1e-6) + 1e-6
             log_ratio = ratio.log()
-        nearest = logits.detach().masked_fill(itself, -torch.inf).argmax(1)
-        return Contrast(log_ratio, ratio, valid, (skill_index[nearest] == skill_index).float())
+        nearest = logits.detach().scatter(1, itself, -torch.inf).argmax(1)
+        return Contrast(log_ratio, ratio, valid[rows], (skill_index[nearest] == own).float())
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:

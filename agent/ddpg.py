@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, Trainable, descend
 from agent.networks import Actor, Critic
-from agent.surgery import SumGradients, assign_grad, flat_grad, similarity
+from agent.surgery import SumGradients, flat_grad, similarity
 from replay_buffer import Batch
 from utils import Streams, UserError, choose
 
@@ -161,8 +161,7 @@ class DDPG(Trainable):
             return {}
         parameters, last = list(module.parameters()), list(losses)[-1]
         grads = {name: flat_grad(loss, parameters, retain_graph=name != last) for name, loss in losses.items()}
-        assign_grad(parameters, surgery(grads))
-        optimizer.step()
+        optimizer.step(surgery(grads))
         if len(grads) > 2:
             return {}
         return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}

@@ -34,6 +34,9 @@ class RunningMoments(nn.Module):
 # ------------------------------------------------------------------------------------------- particle entropy
 
 
+STRIP = 128  # rows at a time: a strip of distances stays in the cache
+
+
 def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = None) -> Tensor:
     """Euclidean distances to the k nearest rows of the pool, ascending: (B, k). A row finds itself at 0.
 
@@ -41,10 +44,11 @@ def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = Non
     good encoder makes. The k distances themselves are differences. Of a pool only the first `used` rows count.
     """
     a, b = x.double(), pool.double()
-    square = torch.addmm(a.square().sum(1, keepdim=True) + b.square().sum(1), a, b.T, alpha=-2)  # (B, N), no (B, N, c)
+    square = b.square().sum(1)  # of the pool alone: what a row adds to all its distances moves no neighbour
     if used is not None:
         square = square.masked_fill(torch.arange(len(pool), device=pool.device) >= used, torch.inf)
-    index = square.topk(k, largest=False).indices  # (B, k)
+    index = torch.cat([torch.addmm(square, strip, b.T, alpha=-2).topk(k, largest=False, sorted=False).indices
+                       for strip in a.split(STRIP)])  # (B, k), never a (B, N, c)
     d = (x.unsqueeze(1) - pool[index]).square().sum(2).sqrt()
     if used is not None:  # rows not filled yet count as distance 0
         d = d.where(index < used, torch.zeros_like(d))
@@ -94,9 +98,11 @@ class RecentStates(nn.Module):
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
 
     def add(self, obs: Tensor, next_obs: Tensor) -> None:
-        row = self.seen % len(self.pairs)
-        self.pairs.index_copy_(0, row.view(1), torch.stack([obs, next_obs]).unsqueeze(0))
-        self.seen += 1
+        """One transition (obs_dim,), or several (N, obs_dim), of which the last come to stay."""
+        pairs = torch.stack([obs, next_obs], -2).view(-1, *self.pairs.shape[1:])[-len(self.pairs):]
+        rows = (self.seen + torch.arange(len(pairs), device=pairs.device)) % len(self.pairs)
+        self.pairs.index_copy_(0, rows, pairs)
+        self.seen += len(pairs)
 
 
 # --------------------------------------------------------------------------------------------------------- RND
@@ -127,33 +133,38 @@ class RND(nn.Module):
 # --------------------------------------------------------------------------------------------------------- CPC
 
 
-def cpc_loss(query: Tensor, key: Tensor, *, temperature: float, form: str) -> Tensor:
-    """Contrastive loss between skills (query, rows) and transitions (key, columns); mean over the batch.
+def cpc_loss(cosine: Tensor, index: Tensor, *, form: str, temperature: float) -> tuple[Tensor, Tensor]:
+    """Contrastive loss between skills and transitions, mean over the batch, from their cosines (n, B); `index` (B,) is
+    each transition's own skill. And how often that one has the largest cosine.
 
+    A batch pairs every transition with its own skill's row, so rows of equal skills are equal: n are enough.
     form=paper: minus Eq. 3, whose log-mean runs over all transitions, the positive included. form=release: the row
     sum minus the constant e^(1/T). Where the data say nothing of the skill all cosines then sink to -1, and in small
     batches (up to 66 rows for 16 skills and T = 0.5) that is better than alignment even where they do.
     """
-    cosine = F.normalize(query, dim=1) @ F.normalize(key, dim=1).T / temperature  # (B, B)
+    logits = cosine / temperature
+    positive = logits.gather(0, index.unsqueeze(0)).squeeze(0)  # (B,)
+    accuracy = (logits.detach().argmax(0) == index).float().mean()
     if form == "paper":
-        return (cosine.logsumexp(1) - math.log(len(key)) - cosine.diagonal()).mean()
-    negatives = (cosine.exp().sum(1) - math.exp(1 / temperature)).clamp(min=1e-6)
-    return ((negatives + 1e-6).log() - cosine.diagonal()).mean()
+        return (logits.logsumexp(1) - math.log(len(index)))[index].mean() - positive.mean(), accuracy
+    negatives = (logits.exp().sum(1) - math.exp(1 / temperature)).clamp(min=1e-6)
+    return (negatives + 1e-6).log()[index].mean() - positive.mean(), accuracy
 
 
 class TransitionEncoder(nn.Module):
-    """CIC's networks: a state encoder, a predictor on (s, s'), and a skill projection."""
+    """CIC's networks: a state encoder, a predictor on (s, s'), and with `skill_net` one on the skill."""
 
-    def __init__(self, obs_dim: int, skill_dim: int, *, hidden_dim: int, temperature: float, form: str):
+    def __init__(self, obs_dim: int, skill_dim: int, *, hidden_dim: int, temperature: float, form: str,
+                 skill_net: bool = True):
         super().__init__()
         self.state = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
         self.predict = mlp(2 * skill_dim, hidden_dim, hidden_dim, skill_dim)
-        self.skill = mlp(skill_dim, hidden_dim, hidden_dim, skill_dim)
+        self.skill = mlp(skill_dim, hidden_dim, hidden_dim, skill_dim) if skill_net else nn.Identity()
         self.temperature, self.form = temperature, choose("agent.objective.cpc", form, ("paper", "release"))
         self.register_buffer("all_skills", torch.eye(skill_dim), persistent=False)
 
     def pair(self, obs: Tensor, next_obs: Tensor) -> Tensor:
-        return self.predict(torch.cat([self.state(obs), self.state(next_obs)], 1))
+        return self.predict(torch.cat(self.state(torch.cat([obs, next_obs])).chunk(2), 1))
 
     def loss(self, obs: Tensor, next_obs: Tensor, skill_index: Tensor) -> tuple[Tensor, Tensor]:
         """CPC loss, and how often a transition's own skill has the largest cosine (chance: 1 / n)."""
@@ -165,10 +176,8 @@ class TransitionEncoder(nn.Module):
         return self._loss(self.pair(obs, next_obs), self.skill(skill), torch.arange(len(obs), device=obs.device))
 
     def _loss(self, key: Tensor, skills: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            guess = (F.normalize(key, dim=1) @ F.normalize(skills, dim=1).T).argmax(1)
-            accuracy = (guess == index).float().mean()
-        return cpc_loss(skills[index], key, temperature=self.temperature, form=self.form), accuracy
+        cosine = F.normalize(skills, dim=1) @ F.normalize(key, dim=1).T  # (n, B)
+        return cpc_loss(cosine, index, form=self.form, temperature=self.temperature)
 
 
 # --------------------------------------------------------------------------------------------------------- ICM

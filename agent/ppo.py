@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, Trainable
-from agent.surgery import SumGradients, assign_grad, flat_grad, similarity
+from agent.surgery import SumGradients, similarity
 from replay_buffer import Batch
 from utils import Streams, choose
 
@@ -25,7 +25,6 @@ class Rollout(NamedTuple):
 
     obs: Tensor  # (T, N, obs_dim)
     action: Tensor  # (T, N, action_dim)
-    log_prob: Tensor  # (T, N) of the action when it was chosen
     reward: Tensor  # (T, N) the environment's
     next_obs: Tensor  # (T, N, obs_dim)
     skill: Tensor  # (T, N, skill_dim)
@@ -57,6 +56,34 @@ def layered(in_dim: int, hidden_dim: int, layers: int, out_dim: int) -> nn.Seque
     return nn.Sequential(*parts)
 
 
+@torch.no_grad()
+def trace(net: nn.Sequential, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """What a `layered` net says of x, and the input of each linear layer."""
+    inputs = []
+    for layer in net[::2]:
+        x = x.relu() if inputs else x
+        inputs.append(x)
+        x = layer(x)
+    return x, inputs
+
+
+@torch.no_grad()
+def pull_back(net: nn.Sequential, inputs: list[Tensor], grad: Tensor) -> Tensor:
+    """Gradients (K, P) of K losses over all parameters, from those over the outputs (K, B, out).
+
+    autograd would go through the net once for each loss; the K gradients differ in the first factor alone, so here
+    they share every product.
+    """
+    count, size = grad.shape[:2]
+    flat: list[Tensor] = []
+    for layer, x in zip(reversed(net[::2]), reversed(inputs), strict=True):
+        turned = grad.transpose(1, 2).reshape(-1, size)  # (K * out, B)
+        flat = [(turned @ x).view(count, -1), turned.sum(1).view(count, -1), *flat]
+        if x is not inputs[0]:
+            grad = (grad.reshape(count * size, -1) @ layer.weight).view(count, size, -1) * (x > 0)
+    return torch.cat(flat, 1)
+
+
 class BetaPolicy(nn.Module):
     """EDL's: an action is 2x - 1 with x ~ Beta(c0, c1), c = 1.05 + softplus, so that density has one peak."""
 
@@ -64,25 +91,34 @@ class BetaPolicy(nn.Module):
         super().__init__()
         self.net = layered(in_dim, hidden_dim, layers, 2 * action_dim)
 
-    def _beta(self, x: Tensor) -> torch.distributions.Beta:
-        c0, c1 = (F.softplus(self.net(x)) + 1.05).chunk(2, -1)
-        return torch.distributions.Beta(c0, c1, validate_args=False)
+    def concentrations(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        return (F.softplus(raw) + 1.05).chunk(2, -1)
 
     def forward(self, x: Tensor) -> Tensor:
         """The mean action."""
-        return 2 * self._beta(x).mean - 1
+        c0, c1 = self.concentrations(self.net(x))
+        return 2 * c0 / (c0 + c1) - 1
 
-    def sample(self, x: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """Action (..., A) and its log-density. Drawn by NumPy: torch's Beta takes no generator."""
-        beta = self._beta(x)
-        c0, c1 = (c.double().cpu().numpy() for c in (beta.concentration1, beta.concentration0))
-        unit = torch.from_numpy(rng.beta(c0, c1)).to(x).clamp(1e-6, 1 - 1e-6)
-        return 2 * unit - 1, beta.log_prob(unit).sum(-1)
+    def sample(self, x: Tensor, rng: np.random.Generator) -> Tensor:
+        """Actions (..., A). Drawn by NumPy: torch's Beta takes no generator."""
+        c0, c1 = (c.double().cpu().numpy() for c in self.concentrations(self.net(x)))
+        return 2 * torch.from_numpy(rng.beta(c0, c1)).to(x).clamp(1e-6, 1 - 1e-6) - 1
 
-    def evaluate(self, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def trace(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        return trace(self.net, x)
+
+    def pull_back(self, inputs: list[Tensor], grad: Tensor) -> Tensor:
+        return pull_back(self.net, inputs, grad)
+
+    def evaluate(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """log-density of actions, up to the constant of 2x - 1, and entropy averaged over their entries."""
-        beta = self._beta(x)
-        return beta.log_prob((action + 1) / 2).sum(-1), beta.entropy().mean(-1)
+        c0, c1 = self.concentrations(raw)
+        both, x = c0 + c1, (action + 1) / 2
+        log_beta = torch.lgamma(c0) + torch.lgamma(c1) - torch.lgamma(both)
+        log_prob = (c0 - 1) * x.log() + (c1 - 1) * (1 - x).log() - log_beta
+        entropy = (log_beta - (c0 - 1) * torch.digamma(c0) - (c1 - 1) * torch.digamma(c1)
+                   + (both - 2) * torch.digamma(both))
+        return log_prob.sum(-1), entropy.mean(-1)
 
 
 class TanhGaussian(nn.Module):
@@ -90,28 +126,32 @@ class TanhGaussian(nn.Module):
 
     def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int):
         super().__init__()
-        self.net = layered(in_dim, hidden_dim, layers, action_dim)
         self.log_std = nn.Parameter(torch.zeros(action_dim))
+        self.net = layered(in_dim, hidden_dim, layers, action_dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(self.net(x))
 
-    def _density(self, x: Tensor, before: Tensor, action: Tensor) -> Tensor:
-        noise = (before - self.net(x)) / self.log_std.exp()
-        gaussian = -0.5 * noise.square() - self.log_std - 0.5 * math.log(2 * math.pi)
-        return (gaussian - torch.log1p(-action.square() + 1e-6)).sum(-1)
-
-    def sample(self, x: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def sample(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         mean = self.net(x)
         noise = torch.from_numpy(rng.standard_normal(mean.shape, np.float32)).to(mean)
-        before = mean + self.log_std.exp() * noise
-        action = torch.tanh(before).clamp(-1 + 1e-6, 1 - 1e-6)
-        return action, self._density(x, torch.atanh(action), action)
+        return torch.tanh(mean + self.log_std.exp() * noise).clamp(-1 + 1e-6, 1 - 1e-6)
 
-    def evaluate(self, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def trace(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        mean, inputs = trace(self.net, x)
+        return torch.cat([mean, self.log_std.detach().expand_as(mean)], -1), inputs
+
+    def pull_back(self, inputs: list[Tensor], grad: Tensor) -> Tensor:
+        mean, log_std = grad.chunk(2, -1)
+        return torch.cat([log_std.sum(1), pull_back(self.net, inputs, mean)], 1)  # in the order of parameters()
+
+    def evaluate(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """The entropy is the Gaussian's: that of its tanh has no closed form."""
-        entropy = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).mean()
-        return self._density(x, torch.atanh(action), action), entropy.expand(x.shape[:-1])
+        mean, log_std = raw.chunk(2, -1)
+        noise = (torch.atanh(action) - mean) / log_std.exp()
+        gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+        log_prob = gaussian - torch.log1p(-action.square() + 1e-6)
+        return log_prob.sum(-1), (log_std + 0.5 * math.log(2 * math.pi * math.e)).mean(-1)
 
 
 POLICIES = {"beta": BetaPolicy, "tanh_gaussian": TanhGaussian}
@@ -159,13 +199,12 @@ class PPO(Trainable):
     # ---------------------------------------------------------------------------------------------- acting
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, skill: np.ndarray, *, explore: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Actions (N, A) and their log-densities (N,); the mean action when not exploring."""
+    def act(self, obs: np.ndarray, skill: np.ndarray, *, explore: bool) -> np.ndarray:
+        """Actions (N, A); the mean action when not exploring."""
         x = torch.from_numpy(np.concatenate([obs, skill], -1)).to(self.device)
         if not explore or self.frozen:
-            return self.policy(x).cpu().numpy(), np.zeros(len(obs), np.float32)
-        action, log_prob = self.policy.sample(x, self.act_rng)
-        return action.cpu().numpy(), log_prob.cpu().numpy()
+            return self.policy(x).cpu().numpy()
+        return self.policy.sample(x, self.act_rng).cpu().numpy()
 
     # -------------------------------------------------------------------------------------------- learning
 
@@ -185,16 +224,17 @@ class PPO(Trainable):
     def learn(self, rollout: Rollout, objective: Objective) -> Metrics:
         """Rewards once on the pooled rollout, then epochs of minibatch steps."""
         rewards, metrics = objective.rewards(rollout.pooled(self.gamma))
-        steps, lanes = rollout.log_prob.shape
+        steps, lanes = rollout.reward.shape
         raw = torch.cat(list(rewards.values()), 1)  # (T * N, K)
         metrics |= {f"reward/{name}": r.mean() for name, r in rewards.items()}
         metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
         advantage, target = self.advantages(rollout, self.scale(raw).view(steps, lanes, -1))  # (T, N, K) each
         metrics |= {"critic/target": target.mean(), "critic/unexplained": self.unexplained(advantage, target)}
         advantage = self.normalize(advantage)
-        x = torch.cat([rollout.obs, rollout.skill], 2).flatten(0, 1)
-        rows = (x, rollout.action.flatten(0, 1), rollout.log_prob.flatten(), advantage.flatten(0, 1),
-                target.flatten(0, 1))
+        x, action = torch.cat([rollout.obs, rollout.skill], 2).flatten(0, 1), rollout.action.flatten(0, 1)
+        with torch.no_grad():
+            old, _ = self.policy.evaluate(self.policy.trace(x)[0], action)  # before the first step changes the policy
+        rows = (x, action, old, advantage.flatten(0, 1), target.flatten(0, 1))
         sums: Metrics = {}
         count = self.epochs * self.minibatches
         for index in self.minibatch_rows(len(x), self.epochs):
@@ -238,27 +278,38 @@ class PPO(Trainable):
             return centred / (centred.sum(2).std() + 1e-8)
         return centred / (centred.std((0, 1)) + 1e-8)
 
-    def losses(self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor):
-        """Per stream the clipped surrogate plus the value's squared error; and the entropy."""
-        log_prob, entropy = self.policy.evaluate(x, action)
-        ratio = (log_prob - old).exp().unsqueeze(1)  # (B, 1)
+    def losses(self, log_prob: Tensor, value: Tensor, old: Tensor, advantage: Tensor, target: Tensor):
+        """Per stream the clipped surrogate and half the value's squared error, (K,) each; and the ratios (B, 1)."""
+        ratio = (log_prob - old).exp().unsqueeze(1)
         clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
-        surrogate = -torch.minimum(ratio * advantage, clipped * advantage).mean(0)  # (K,)
-        error = 0.5 * (self.value(x) - target).square().mean(0)  # (K,): a shared head is broadcast
-        share = ((ratio - 1).abs() > self.clip).float().mean()
-        return surrogate, error, entropy.mean(), share
+        surrogate = -torch.minimum(ratio * advantage, clipped * advantage).mean(0)
+        return surrogate, 0.5 * (value - target).square().mean(0), ratio  # a shared head is broadcast
 
     def step(self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor) -> Metrics:
-        """One minibatch: the streams' gradients through the surgery, plus the entropy's."""
-        surrogate, error, entropy, clipped = self.losses(x, action, old, advantage, target)
-        policy, value = list(self.policy.parameters()), list(self.value.parameters())
-        totals = {name: surrogate[k] + self.value_weight * error[k] for k, name in enumerate(self.streams)}
-        grads = {name: flat_grad(loss, policy + value, retain_graph=True) for name, loss in totals.items()}
-        bonus = flat_grad(-self.entropy_weight * entropy, policy + value, retain_graph=False)
-        assign_grad(policy + value, self.combine(grads, sum(p.numel() for p in policy)) + bonus)
-        self.opt.step()
+        """One minibatch: the streams' gradients through the surgery, plus the entropy's.
+
+        autograd sees the small ends alone: streams as functions of log-densities and values, those and the entropy
+        as functions of the policy's outputs. What the streams share is gone through once.
+        """
+        (raw, policy_inputs), (value, value_inputs) = self.policy.trace(x), trace(self.value, x)
+        log_prob, entropy = self.policy.evaluate(raw.requires_grad_(), action)
+        slopes = [torch.autograd.grad(each.sum(), raw, retain_graph=True)[0] for each in (log_prob, entropy)]
+        ends = log_prob.detach().requires_grad_(), value.requires_grad_()
+        surrogate, error, ratio = self.losses(*ends, old, advantage, target)
+        by_stream = [torch.autograd.grad(s + self.value_weight * e, ends, retain_graph=True)
+                     for s, e in zip(surrogate, error, strict=True)]
+        policy_grad = [by_log_prob.unsqueeze(1) * slopes[0] for by_log_prob, _ in by_stream]
+        policy_grad.append(-self.entropy_weight / len(x) * slopes[1])
+        policy_grad = self.policy.pull_back(policy_inputs, torch.stack(policy_grad))  # (K + 1, P)
+        value_grad = pull_back(self.value, value_inputs, torch.stack([by_value for _, by_value in by_stream]))
+        grads = {name: torch.cat([policy_grad[k], value_grad[k]]) for k, name in enumerate(self.streams)}
+        split = policy_grad.shape[1]
+        total = self.combine(grads, split)
+        total[:split] += policy_grad[-1]
+        self.opt.step(total)
         metrics = {f"critic_loss/{name}": error[k].detach() for k, name in enumerate(self.streams)}
-        metrics |= {"actor/loss": surrogate.sum().detach(), "actor/entropy": entropy.detach(), "actor/clipped": clipped}
+        metrics |= {"actor/loss": surrogate.sum().detach(), "actor/entropy": entropy.detach().mean(),
+                    "actor/clipped": ((ratio.detach() - 1).abs() > self.clip).float().mean()}
         if len(grads) == 2:
             metrics |= {f"surgery/{k}": v for k, v in similarity(*grads.values()).items()}
         return metrics

@@ -35,34 +35,34 @@ class RolloutRunner(Runner):
 
     def _advance(self) -> None:
         p = self.parts
-        rollout = self._collect()
-        if p.objective.optimizers:
-            self.logger.add(p.learner.teach(rollout, p.objective))
-            if p.learner.fresh_rollouts:
-                rollout = self._collect()
+        learns = bool(p.objective.optimizers)
+        first, *rest = self._collect(2 if learns and p.learner.fresh_rollouts else 1)
+        if learns:
+            self.logger.add(p.learner.teach(first, p.objective))
+        rollout = rest[0] if rest else first
         if not p.learner.frozen:
             self.logger.add(p.learner.learn(rollout, p.objective))
         if p.memory is not None:
             self._teach_selector(rollout)
 
-    def _collect(self) -> Rollout:
-        """`env.count` whole episodes."""
+    def _collect(self, count: int) -> list[Rollout]:
+        """`count` rollouts of `env.count` whole episodes. The policy rests meanwhile, so all are played at once."""
         p, rows = self.parts, []
-        obs = p.env.reset(p.rng.numpy("env"))  # (N, obs_dim)
+        obs = p.env.reset(p.rng.numpy("env"), count * p.env.count)  # (N, obs_dim)
         lane_step = self.step // len(obs)  # steps that each lane has made
         for t in range(p.env.steps):
             if t == 0 or self.config["phase"] == "finetune":
                 skill = p.skills.select_many(obs, lane_step + t, first=t == 0)
-            action, log_prob = p.learner.act(obs, skill, explore=True)
+            action = p.learner.act(obs, skill, explore=True)
             following, reward = p.env.step(action)
-            rows.append((obs, action, log_prob, reward, following, skill))
-            for before, after in zip(obs, following, strict=True):
-                p.objective.observe(before, after)
+            rows.append((obs, action, reward, following, skill))
+            p.objective.observe(obs, following)
             obs = following
         self.step += len(obs) * p.env.steps
         self.episodes += len(obs)
-        self.logger.add({"episode/return": torch.tensor(float(np.mean(np.sum([row[3] for row in rows], 0))))})
-        return Rollout(*(torch.from_numpy(np.stack(field)).to(p.learner.device) for field in zip(*rows, strict=True)))
+        self.logger.add({"episode/return": torch.tensor(float(np.mean(np.sum([row[2] for row in rows], 0))))})
+        fields = [torch.from_numpy(np.stack(field)).to(p.learner.device) for field in zip(*rows, strict=True)]
+        return [Rollout(*parts) for parts in zip(*(field.split(p.env.count, 1) for field in fields), strict=True)]
 
     def _teach_selector(self, rollout: Rollout) -> None:
         """Its replay takes the episodes one after the other; it makes the updates that their steps are worth."""
@@ -106,7 +106,7 @@ class RolloutRunner(Runner):
         states, skills, total = [], [], np.zeros(count)
         for step in range(p.eval_env.steps):
             skills.append(choose_skill(obs, step))
-            action, _ = p.learner.act(obs, skills[-1], explore=explore)
+            action = p.learner.act(obs, skills[-1], explore=explore)
             obs, reward = p.eval_env.step(action)
             states.append(obs)
             total += reward

@@ -138,7 +138,7 @@ class ReleaseSelector(SelectorNetworks):
         return -(log_p.gather(1, drawn) * q.gather(1, drawn)).mean() - self.temperature * entropy(log_p).mean()
 
     def descend_actor(self, loss: Tensor) -> None:
-        self.actor_opt.zero_grad(set_to_none=True)
+        self.actor_opt.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.actor.parameters(), self.grad_clip)
         self.actor_opt.step()

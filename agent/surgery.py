@@ -19,12 +19,6 @@ def flat_grad(loss: Tensor, parameters: Sequence[nn.Parameter], *, retain_graph:
                       for g, p in zip(grads, parameters, strict=True)])
 
 
-def assign_grad(parameters: Sequence[nn.Parameter], flat: Tensor) -> None:
-    """Lay a flat gradient back onto the parameters, ready for an optimiser step."""
-    for p, g in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        p.grad = g.view_as(p)
-
-
 def project(g: Tensor, onto: Tensor) -> Tensor:
     """Remove from g its component against `onto`; clamp makes it the identity where the two agree (Algorithm 1)."""
     return g - (g @ onto).clamp(max=0) / (onto @ onto + EPS) * onto

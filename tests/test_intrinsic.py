@@ -18,8 +18,10 @@ from agent.intrinsic import (
     RecentStates,
     RunningMoments,
     TransitionEncoder,
-    cpc_loss,
     nearest_distances,
+)
+from agent.intrinsic import (
+    cpc_loss as cpc_loss_of_cosines,
 )
 
 torch.set_num_threads(1)
@@ -314,6 +316,12 @@ def release_cpc_loop(query, key, T):
     return total / len(query)
 
 
+def cpc_loss(query, key, *, temperature, form):
+    """Every row with a skill of its own."""
+    cosine = F.normalize(query, dim=1) @ F.normalize(key, dim=1).T
+    return cpc_loss_of_cosines(cosine, torch.arange(len(key)), temperature=temperature, form=form)[0]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 20])  # small ones reach the clamp of the release form
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
 def test_cpc_losses_equal_their_loops(size, temperature):
@@ -536,15 +544,15 @@ def test_a_full_metric_takes_both_halves_of_a_matrix_that_is_not_symmetric():
     matrix = torch.tensor([[1.0, 4.0], [0.0, -2.0]])
     f = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
     # difference (1, 3): 1*1 + 4*1*3 + 0*3*1 - 2*3*3 = -5
-    close(pairwise(f, matrix), [[0, -5], [-5, 0]])
-    close(pairwise(f, torch.tensor([2.0, 0.5])), [[0, 6.5], [6.5, 0]])  # 2*1 + 0.5*9
+    close(pairwise(f, f, matrix), [[0, -5], [-5, 0]])
+    close(pairwise(f, f, torch.tensor([2.0, 0.5])), [[0, 6.5], [6.5, 0]])  # 2*1 + 0.5*9
 
 
 def test_pairwise_is_scipys_weighted_distance():
     f, weight = normal(12, 5), normal(5, seed=1).exp()
     expected = cdist(f.double(), f.double(), "sqeuclidean", w=weight.double().numpy())
-    close(pairwise(f, weight), expected, atol=1e-5)
-    close(pairwise(f, weight.diag()), expected, atol=1e-5)
+    close(pairwise(f, f, weight), expected, atol=1e-5)
+    close(pairwise(f, f, weight.diag()), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("metric", ["diag", "none", "full"])  # all start at the identity

@@ -13,7 +13,7 @@ from test_resume import stop_at
 
 from agent.base import Objective
 from agent.build import make_learner
-from agent.ppo import BetaPolicy, Rollout, TanhGaussian, gae
+from agent.ppo import BetaPolicy, Rollout, TanhGaussian, gae, layered, pull_back, trace
 from envs.lanes import Lanes
 from utils import Streams, load_policy, load_snapshot
 
@@ -33,8 +33,8 @@ def rollout(learner, seed=0, steps=T, lanes=N):
     obs = torch.from_numpy(rng.normal(size=(steps + 1, lanes, 2))).float()
     skill = torch.eye(SKILLS)[torch.from_numpy(rng.integers(SKILLS, size=lanes))].expand(steps, lanes, SKILLS)
     with torch.no_grad():
-        action, log_prob = learner.policy.sample(torch.cat([obs[:-1], skill], 2), rng)
-    return Rollout(obs[:-1], action, log_prob, torch.zeros(steps, lanes), obs[1:], skill)
+        action = learner.policy.sample(torch.cat([obs[:-1], skill], 2), rng)
+    return Rollout(obs[:-1], action, torch.zeros(steps, lanes), obs[1:], skill)
 
 
 class Given(Objective):
@@ -125,12 +125,11 @@ def test_rewards_are_centred_and_divided_by_their_running_deviation():
 
 def test_the_beta_policy_is_a_beta_density():
     policy, x = BetaPolicy(4, 2, hidden_dim=8, layers=2), torch.randn(7, 4)
-    beta = policy._beta(x)
     action = torch.rand(7, 2) * 1.8 - 0.9
-    log_prob, entropy = policy.evaluate(x, action)
-    c1, c0 = beta.concentration1.detach().numpy(), beta.concentration0.detach().numpy()
+    log_prob, entropy = policy.evaluate(policy.net(x), action)
+    c0, c1 = (c.detach().numpy() for c in policy.concentrations(policy.net(x)))
     assert (c1 > 1.05).all() and (c0 > 1.05).all()
-    reference = stats.beta(c1, c0)
+    reference = stats.beta(c0, c1)
     np.testing.assert_allclose(log_prob.detach(), reference.logpdf((action + 1) / 2).sum(1), rtol=1e-4)
     np.testing.assert_allclose(entropy.detach(), reference.entropy().mean(1), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(policy(x).detach(), 2 * reference.mean() - 1, rtol=1e-4, atol=1e-6)
@@ -139,10 +138,8 @@ def test_the_beta_policy_is_a_beta_density():
 def test_samples_of_the_beta_policy_have_its_moments():
     policy, x = BetaPolicy(3, 2, hidden_dim=8, layers=2), torch.randn(1, 3).expand(40_000, 3)
     with torch.no_grad():
-        action, log_prob = policy.sample(x, np.random.default_rng(0))
-        again, _ = policy.evaluate(x, action)
-        beta = policy._beta(x[:1])
-    torch.testing.assert_close(log_prob, again, rtol=1e-4, atol=1e-4)
+        action = policy.sample(x, np.random.default_rng(0))
+        beta = torch.distributions.Beta(*policy.concentrations(policy.net(x[:1])))
     assert action.abs().max() < 1
     torch.testing.assert_close(action.mean(0), 2 * beta.mean[0] - 1, atol=0.02, rtol=0)
     torch.testing.assert_close(action.var(0), 4 * beta.variance[0], atol=0.02, rtol=0)
@@ -150,14 +147,17 @@ def test_samples_of_the_beta_policy_have_its_moments():
 
 def test_the_tanh_gaussian_integrates_to_one_and_its_samples_agree_with_it():
     policy = TanhGaussian(2, 1, hidden_dim=4, layers=1)
+    policy.log_std.data.fill_(-0.3)
     x = torch.tensor([[0.3, -0.8]])
 
     grid = torch.linspace(-0.9999, 0.9999, 20_001).unsqueeze(1)
     with torch.no_grad():
-        density = policy.evaluate(x.expand(len(grid), 2), grid)[0].exp()
-        assert integrate.trapezoid(density.numpy(), grid[:, 0].numpy()) == pytest.approx(1, abs=0.01)
-        action, log_prob = policy.sample(x.expand(5, 2), np.random.default_rng(0))
-        torch.testing.assert_close(policy.evaluate(x.expand(5, 2), action)[0], log_prob, rtol=1e-3, atol=1e-3)
+        density = policy.evaluate(policy.trace(x.expand(len(grid), 2))[0], grid)[0].exp().numpy()
+        assert integrate.trapezoid(density, grid[:, 0].numpy()) == pytest.approx(1, abs=0.01)
+        action = policy.sample(x.expand(40_000, 2), np.random.default_rng(0))
+    for power in (1, 2):  # moments of the samples and of the density
+        expected = integrate.trapezoid(density * grid[:, 0].numpy() ** power, grid[:, 0].numpy())
+        assert (action**power).mean().item() == pytest.approx(expected, abs=0.01)
 
 
 def test_layers_are_those_of_the_yaml():
@@ -176,9 +176,9 @@ def test_the_losses_are_the_clipped_surrogate_and_half_the_squared_error():
     x, action = torch.randn(b, 2 + SKILLS), torch.rand(b, 2) * 1.8 - 0.9
     advantage, target, old = torch.randn(b, 2), torch.randn(b, 2), torch.randn(b) * 0.5
     with torch.no_grad():
-        log_prob, _ = learner.policy.evaluate(x, action)
+        log_prob, _ = learner.policy.evaluate(learner.policy.net(x), action)
         value = learner.value(x)
-        surrogate, error, _, _ = learner.losses(x, action, log_prob + old, advantage, target)
+        surrogate, error, _ = learner.losses(log_prob, value, log_prob + old, advantage, target)
     for k in range(2):
         terms = []
         for i in range(b):
@@ -193,9 +193,43 @@ def test_the_losses_are_the_clipped_surrogate_and_half_the_squared_error():
 def gradient(learner, objective, r):
     """The gradient that the first minibatch (here: all rows) steps along."""
     caught = []
-    learner.opt.step = lambda: caught.append(torch.cat([p.grad.flatten() for p in learner.parameters()]))
+    learner.opt.step = caught.append
     learner.learn(r, objective)
     return caught[0]
+
+
+@pytest.mark.parametrize("policy", ["beta", "tanh_gaussian"])
+@pytest.mark.parametrize("layers, heads", [(1, "shared"), (2, "per_stream"), (3, "per_stream")])
+def test_a_minibatch_steps_along_the_gradient_that_autograd_finds_for_the_whole_loss(policy, layers, heads):
+    learner = ppo(f"learner.policy={policy}", f"learner.layers={layers}", f"learner.value_heads={heads}",
+                  "learner.value_weight=0.7")
+    b = 9
+    x, action = torch.randn(b, 2 + SKILLS), torch.rand(b, 2) * 1.8 - 0.9
+    advantage, target = torch.randn(b, 2), torch.randn(b, 2)
+    raw = learner.policy.net(x)
+    if policy == "tanh_gaussian":
+        learner.policy.log_std.data = torch.tensor([-0.4, 0.3])
+        raw = torch.cat([raw, learner.policy.log_std.expand_as(raw)], 1)
+    log_prob, entropy = learner.policy.evaluate(raw, action)
+    old = log_prob.detach() + 0.5 * torch.randn(b)
+    surrogate, error, _ = learner.losses(log_prob, learner.value(x), old, advantage, target)
+    loss = (surrogate + 0.7 * error).sum() - 0.025 * entropy.mean()
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(learner.parameters()))])
+
+    caught = []
+    learner.opt.step = caught.append
+    learner.step(x, action, old, advantage, target)
+    torch.testing.assert_close(caught[0], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_pulling_gradients_back_through_a_net_is_what_autograd_does():
+    net, x, grad = layered(3, 8, 2, 4), torch.randn(6, 3), torch.randn(3, 6, 4)
+    out, inputs = trace(net, x)
+    torch.testing.assert_close(out, net(x))
+    found = pull_back(net, inputs, grad)
+    for row, g in zip(found, grad):
+        expected = torch.autograd.grad(net(x), list(net.parameters()), g)
+        torch.testing.assert_close(row, torch.cat([e.flatten() for e in expected]), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("surgery", ["sum", "pcgrad"])

@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import nn
 from torchjd.aggregation import PCGrad
 
+from agent.base import FlatAdam, descend
 from agent.build import make_surgery
 from agent.networks import Critic
 from agent.settings import resolve
-from agent.surgery import ProjectConflict, SumGradients, assign_grad, flat_grad, project, similarity
+from agent.surgery import ProjectConflict, SumGradients, flat_grad, project, similarity
 from utils import UserError
 
 torch.set_num_threads(1)
@@ -259,26 +260,24 @@ def test_flat_gradient_is_what_backward_leaves_and_zero_where_the_loss_does_not_
     torch.testing.assert_close(flat[6:], torch.cat([p.grad.flatten() for p in used.parameters()]))
 
 
-def test_assigned_gradient_comes_back_in_the_shapes_of_the_parameters():
-    parameters = [nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (3,), (1, 2, 2))]
-    assign_grad(parameters, flat := torch.arange(13.0))
-    assert [p.grad.shape for p in parameters] == [p.shape for p in parameters]
-    assert parameters[0].grad.tolist() == [[0, 1, 2], [3, 4, 5]] and parameters[1].grad.tolist() == [6, 7, 8]
-    assert torch.equal(torch.cat([p.grad.flatten() for p in parameters]), flat)
-
-
-def test_flat_then_assign_steps_as_backward_does():
+@pytest.mark.parametrize("given", [True, False])
+def test_flat_adam_is_torchs_adam_tensor_by_tensor(given):
     torch.manual_seed(0)
     nets = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
-    x = torch.randn(5, 3)
-    for net, flat in zip(nets, (True, False)):
-        optimizer, loss = torch.optim.Adam(net.parameters(), 0.1), net(x).square().mean()
-        if flat:
-            assign_grad(list(net.parameters()), flat_grad(loss, list(net.parameters()), retain_graph=False))
+    ours, theirs = FlatAdam(nets[0].parameters(), 0.1, 1e-3), torch.optim.Adam(nets[1].parameters(), 0.1, eps=1e-3)
+    for seed in range(4):
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))
+        if given:
+            ours.step(flat_grad(nets[0](x).square().mean(), list(nets[0].parameters()), retain_graph=False))
         else:
-            loss.backward()
-        optimizer.step()
+            descend(nets[0](x).square().mean(), ours)
+        theirs.zero_grad()
+        nets[1](x).square().mean().backward()
+        theirs.step()
+        if seed == 1:  # weights loaded between two steps are the ones that the next step moves
+            for net in nets:
+                net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()})
     for a, b in zip(*(net.parameters() for net in nets)):
         torch.testing.assert_close(a, b)
 
