@@ -16,16 +16,23 @@ Metrics = dict[str, Tensor]  # detached scalars; .item() happens in the logger o
 
 
 class FlatAdam:
-    """torch's Adam on all parameters as one vector: its cost is that of the numbers, not of the tensors."""
+    """torch's Adam on all parameters as one vector, whose parts they become: it costs what the numbers cost, however
+    many tensors they are."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float):
         self.parameters = list(parameters)
-        self.vector = nn.Parameter(self._joined(self.parameters))
+        self.vector = nn.Parameter(torch.empty(0, device=self.parameters[0].device))
+        self._join()
         self.adam = torch.optim.Adam([self.vector], lr=lr, eps=eps, fused=self.vector.device.type != "meta")
 
-    @staticmethod
-    def _joined(tensors: Iterable[Tensor]) -> Tensor:
-        return torch.cat([x.detach().flatten() for x in tensors])
+    @torch.no_grad()
+    def _join(self) -> None:
+        """Again after a move to another device, which gives each parameter a place of its own."""
+        if self.vector.data_ptr() != self.parameters[0].data_ptr() or not len(self.vector):
+            self.vector.data = torch.cat([p.flatten() for p in self.parameters])
+            parts = self.vector.split([p.numel() for p in self.parameters])
+            for p, part in zip(self.parameters, parts, strict=True):
+                p.data = part.view_as(p)
 
     def zero_grad(self) -> None:
         for p in self.parameters:
@@ -34,11 +41,9 @@ class FlatAdam:
     @torch.no_grad()
     def step(self, grad: Tensor | None = None) -> None:
         """Along the parameters' own gradients, or along one given as a vector."""
-        self.vector.data = self._joined(self.parameters)  # they may have been loaded, or moved to a device, since
-        self.vector.grad = self._joined(p.grad for p in self.parameters) if grad is None else grad
+        self._join()
+        self.vector.grad = torch.cat([p.grad.flatten() for p in self.parameters]) if grad is None else grad
         self.adam.step()
-        parts = self.vector.detach().split([p.numel() for p in self.parameters])
-        torch._foreach_copy_(self.parameters, [x.view_as(p) for x, p in zip(parts, self.parameters, strict=True)])
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -52,7 +57,7 @@ class FlatAdam:
         return self.adam.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.vector.data = self._joined(self.parameters)  # moments are loaded to where the parameters are
+        self._join()  # moments are loaded to where the parameters are
         self.adam.load_state_dict(state)
 
 

@@ -30,6 +30,8 @@ def one_line(error: Exception) -> str:
                 + (f" (did you mean {close[0]}?)" if close else ""))
     if found := re.match(r"You must specify '(\w+)'.*Available options: (.*)", text):
         return f"{found[1]}= is missing; choose from {', '.join(found[2].split())}"
+    if re.match("Could not override 'experiment'", text):
+        return "experiments are sets of runs: python -m analysis.figure experiment=NAME"
     if found := re.match(r"Could not override '([^']*)'", text):
         return f"{found[1]} is not a key of this run; --help lists the keys and groups"
     return text

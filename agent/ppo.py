@@ -80,7 +80,7 @@ def pull_back(net: nn.Sequential, inputs: list[Tensor], grad: Tensor) -> Tensor:
         turned = grad.transpose(1, 2).reshape(-1, size)  # (K * out, B)
         flat = [(turned @ x).view(count, -1), turned.sum(1).view(count, -1), *flat]
         if x is not inputs[0]:
-            grad = (grad.reshape(count * size, -1) @ layer.weight).view(count, size, -1) * (x > 0)
+            grad = (grad.reshape(count * size, -1) @ layer.weight).view(count, size, -1).mul_(x > 0)
     return torch.cat(flat, 1)
 
 
@@ -111,14 +111,24 @@ class BetaPolicy(nn.Module):
         return pull_back(self.net, inputs, grad)
 
     def evaluate(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """log-density of actions, up to the constant of 2x - 1, and entropy averaged over their entries."""
-        c0, c1 = self.concentrations(raw)
-        both, x = c0 + c1, (action + 1) / 2
-        log_beta = torch.lgamma(c0) + torch.lgamma(c1) - torch.lgamma(both)
-        log_prob = (c0 - 1) * x.log() + (c1 - 1) * (1 - x).log() - log_beta
-        entropy = (log_beta - (c0 - 1) * torch.digamma(c0) - (c1 - 1) * torch.digamma(c1)
-                   + (both - 2) * torch.digamma(both))
-        return log_prob.sum(-1), entropy.mean(-1)
+        """log-density of actions, up to the constant of 2x - 1, and entropy averaged over their entries: (B,) each."""
+        return self.slopes(raw, action)[:2]
+
+    def slopes(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The two of `evaluate`, and their derivatives over raw (B, 2A)."""
+        c = F.softplus(raw) + 1.05  # c0, c1
+        both, excess = sum(c.chunk(2, -1)), c - 1
+        x = (action + 1) / 2
+        log_x = torch.cat([x, 1 - x], -1).log()
+        psi, psi_both = torch.digamma(c), torch.digamma(both)
+        log_beta = sum(torch.lgamma(c).chunk(2, -1)) - torch.lgamma(both)
+        log_prob = sum((excess * log_x).chunk(2, -1)) - log_beta
+        entropy = log_beta - sum((excess * psi).chunk(2, -1)) + (both - 2) * psi_both
+        inner = torch.sigmoid(raw)  # dc / draw
+        by_c = torch.polygamma(1, both) * (both - 2)
+        d_log_prob = inner * (log_x - psi + psi_both.repeat(1, 2))
+        d_entropy = inner * (by_c.repeat(1, 2) - excess * torch.polygamma(1, c)) / action.shape[-1]
+        return log_prob.sum(-1), entropy.mean(-1), d_log_prob, d_entropy
 
 
 class TanhGaussian(nn.Module):
@@ -146,12 +156,18 @@ class TanhGaussian(nn.Module):
         return torch.cat([log_std.sum(1), pull_back(self.net, inputs, mean)], 1)  # in the order of parameters()
 
     def evaluate(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """The entropy is the Gaussian's: that of its tanh has no closed form."""
+        """As BetaPolicy's. The entropy is the Gaussian's: that of its tanh has no closed form."""
+        return self.slopes(raw, action)[:2]
+
+    def slopes(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         mean, log_std = raw.chunk(2, -1)
         noise = (torch.atanh(action) - mean) / log_std.exp()
         gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
         log_prob = gaussian - torch.log1p(-action.square() + 1e-6)
-        return log_prob.sum(-1), (log_std + 0.5 * math.log(2 * math.pi * math.e)).mean(-1)
+        entropy = log_std + 0.5 * math.log(2 * math.pi * math.e)
+        d_log_prob = torch.cat([noise / log_std.exp(), noise.square() - 1], -1)
+        d_entropy = torch.cat([torch.zeros_like(mean), torch.full_like(log_std, 1 / action.shape[-1])], -1)
+        return log_prob.sum(-1), entropy.mean(-1), d_log_prob, d_entropy
 
 
 POLICIES = {"beta": BetaPolicy, "tanh_gaussian": TanhGaussian}
@@ -288,18 +304,17 @@ class PPO(Trainable):
     def step(self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor) -> Metrics:
         """One minibatch: the streams' gradients through the surgery, plus the entropy's.
 
-        autograd sees the small ends alone: streams as functions of log-densities and values, those and the entropy
-        as functions of the policy's outputs. What the streams share is gone through once.
+        autograd sees the last, small part alone: losses as functions of log-densities and values. What the streams
+        share is gone through once.
         """
         (raw, policy_inputs), (value, value_inputs) = self.policy.trace(x), trace(self.value, x)
-        log_prob, entropy = self.policy.evaluate(raw.requires_grad_(), action)
-        slopes = [torch.autograd.grad(each.sum(), raw, retain_graph=True)[0] for each in (log_prob, entropy)]
-        ends = log_prob.detach().requires_grad_(), value.requires_grad_()
+        log_prob, entropy, d_log_prob, d_entropy = self.policy.slopes(raw, action)
+        ends = log_prob.requires_grad_(), value.requires_grad_()
         surrogate, error, ratio = self.losses(*ends, old, advantage, target)
         by_stream = [torch.autograd.grad(s + self.value_weight * e, ends, retain_graph=True)
                      for s, e in zip(surrogate, error, strict=True)]
-        policy_grad = [by_log_prob.unsqueeze(1) * slopes[0] for by_log_prob, _ in by_stream]
-        policy_grad.append(-self.entropy_weight / len(x) * slopes[1])
+        policy_grad = [by_log_prob.unsqueeze(1) * d_log_prob for by_log_prob, _ in by_stream]
+        policy_grad.append(-self.entropy_weight / len(x) * d_entropy)
         policy_grad = self.policy.pull_back(policy_inputs, torch.stack(policy_grad))  # (K + 1, P)
         value_grad = pull_back(self.value, value_inputs, torch.stack([by_value for _, by_value in by_stream]))
         grads = {name: torch.cat([policy_grad[k], value_grad[k]]) for k, name in enumerate(self.streams)}
@@ -308,7 +323,7 @@ class PPO(Trainable):
         total[:split] += policy_grad[-1]
         self.opt.step(total)
         metrics = {f"critic_loss/{name}": error[k].detach() for k, name in enumerate(self.streams)}
-        metrics |= {"actor/loss": surrogate.sum().detach(), "actor/entropy": entropy.detach().mean(),
+        metrics |= {"actor/loss": surrogate.sum().detach(), "actor/entropy": entropy.mean(),
                     "actor/clipped": ((ratio.detach() - 1).abs() > self.clip).float().mean()}
         if len(grads) == 2:
             metrics |= {f"surgery/{k}": v for k, v in similarity(*grads.values()).items()}

@@ -89,6 +89,13 @@ class RolloutRunner(Runner):
         draw_paths(paths, number, maze, self.directory.path / f"skills_{self.frame}.png")  # watch them appear
         return {**self._row("each_skill"), "returns": "", **maze_measures(maze, paths, number)}
 
+    def describe(self, row: dict[str, Any]) -> str:
+        if "coverage" not in row:
+            return f"{super().describe(row)}  success {row['success']:.2f}"
+        skills = len(self.parts.skills.space.panel(np.random.default_rng(), EVAL_SKILLS))
+        self.bar.set_postfix_str(f"coverage {row['coverage']:.2f}, MI {row['mi_grid']:.2f}")
+        return f"coverage {row['coverage']:.2f}  MI {row['mi_grid']:.2f} of {np.log(skills):.2f} nats"
+
     def evaluate_task(self) -> dict[str, Any]:
         """Mean actions on fresh starts. `success`: the share of episodes that are paid at least once."""
         skills = self.parts.skills.evaluation(

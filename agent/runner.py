@@ -163,9 +163,13 @@ class Runner:
         row = self.evaluate_skills() if self.config["phase"] == "pretrain" else self.evaluate_task()
         self.last_eval = row
         self.logger.add_eval(self.frame, row)
+        tqdm.write(f"frame {self.frame:>10,}  {self.describe(row)}")
+
+    def describe(self, row: dict[str, Any]) -> str:
+        """An evaluation in a line, for the screen."""
         self.bar.set_postfix_str(f"eval {row['return_mean']:.1f}")
-        tqdm.write(f"frame {self.frame:>9,}  return {row['return_mean']:8.2f} +- {row['return_std']:.2f}"
-                   + (f"  skill variance {row['skill_variance']:.3f}" if "skill_variance" in row else ""))
+        return (f"return {row['return_mean']:8.2f} +- {row['return_std']:.2f}"
+                + (f"  skill variance {row['skill_variance']:.3f}" if "skill_variance" in row else ""))
 
     def evaluate_task(self) -> dict[str, Any]:
         """The mean action on fresh starts; seeds depend on the run's seed and the frame, so methods share them."""

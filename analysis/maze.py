@@ -12,125 +12,36 @@ import io
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import hydra
 import numpy as np
 import torch
-import yaml
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from agent.results import git_state
 from agent.rundir import SILENT, variant_name
-from agent.runner import EVAL_SKILLS
 from agent.settings import flatten
-from agent.skills import SkillSpace
-from analysis.estimators import coverage, kl_entropy, mi_grid, mi_mine, particle_entropy, separability
+from analysis.estimators import coverage, mi_grid
+from analysis.maze_episodes import CONFIGS, Trained, load, maze_domains, measures, play, walk
 from analysis.maze_pictures import TRAJECTORIES, Panel, draw_figure
 from envs.lanes import Lanes
 from envs.maze import IDS
 from envs.maze_geometry import EPISODE_STEPS, uniform
-from utils import Policy, UserError, load_policy, load_snapshot, read_json, stream_seed, write_text
+from utils import Policy, UserError, read_json, stream_seed, write_text
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 EPISODES, MINE_STEPS = 100, 20_000  # of a row: per skill; of MINE's network
 START = (0.0, -0.5)  # of a picture's episodes: EDL's notebooks start there
 COLUMNS = ("domain", "agent", "variant", "seed", "skills", "frame", "env_steps", "coverage", "entropy_particle",
            "entropy_kl", "mi_mine", "mi_grid", "mi_shuffled", "separability", "commit", "command")
 KEY = ("domain", "agent", "variant", "seed", "frame")  # one row each
 
-Act = Callable[[np.ndarray], np.ndarray]
 
-
-# --------------------------------------------------------------------------------------------------- episodes
-
-
-def sampler(policy: Policy | torch.nn.Module, skill: np.ndarray, rng: np.random.Generator) -> Act:
-    """Stochastic actions of a loaded policy or of a PPO learner, for skills (E, dim) side by side."""
-    network = policy.actor if isinstance(policy, Policy) else policy.policy
-    device = next(network.parameters()).device
-
-    @torch.no_grad()
-    def act(obs: np.ndarray) -> np.ndarray:
-        return network.sample(torch.from_numpy(np.concatenate([obs, skill], 1)).to(device), rng)[0].cpu().numpy()
-
-    return act
-
-
-def walk(lanes: Lanes, act: Act, count: int, rng: np.random.Generator, start=None) -> np.ndarray:
-    """States (count, T + 1, 2) of whole episodes, the first one included; `start` None draws it as training does."""
-    states = [lanes.batch.reset(rng, count, start)]
-    for _ in range(lanes.steps):
-        states.append(lanes.step(act(states[-1]))[0])
-    return np.stack(states, 1)
-
-
-def play(policy: Policy | torch.nn.Module, lanes: Lanes, skills: np.ndarray, episodes: int, rng: np.random.Generator,
-         start=None) -> tuple[np.ndarray, np.ndarray]:
-    """`episodes` of each of the skills (n, dim): states as in `walk`, and which skill (n * episodes,)."""
-    skill = np.repeat(np.arange(len(skills)), episodes)
-    return walk(lanes, sampler(policy, skills[skill], rng), len(skill), rng, start), skill
-
-
-def measures(paths: np.ndarray, skill: np.ndarray, maze: str, *, seed: int, mine_steps: int) -> dict[str, float]:
-    """Of states (E, T, 2) and the skill of each episode (E,). mi_shuffled is what mi_grid says of as many episodes
-    that know nothing of their skill."""
-    states, steps = paths.reshape(-1, 2), paths.shape[1]
-    label, episode = np.repeat(skill, steps), np.repeat(np.arange(len(skill)), steps)
-    shuffled = np.random.default_rng(stream_seed(seed, "maze shuffle")).permutation(skill)
-    return {"coverage": coverage(states, maze), "entropy_particle": particle_entropy(states),
-            "entropy_kl": kl_entropy(states), "mi_mine": mi_mine(states, label, seed=seed, steps=mine_steps),
-            "mi_grid": mi_grid(states, label), "mi_shuffled": mi_grid(states, np.repeat(shuffled, steps)),
-            "separability": separability(states, label, seed=seed, episode=episode)}
-
-
-# -------------------------------------------------------------------------------------------------- snapshots
-
-
-class Trained(NamedTuple):
-    """What a snapshot of a PPO pre-training on a maze holds."""
-
-    path: Path
-    config: dict[str, Any]
-    frame: int
-    policy: Policy
-    lanes: Lanes
-    skills: np.ndarray  # (n, dim): every numbered skill, or the draws that evaluations show
-
-    def episodes(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """States (E, T, 2) after each step, and skills (E,): what is measured."""
-        rng = np.random.default_rng(stream_seed(self.config["seed"], "maze measures"))
-        paths, skill = play(self.policy, self.lanes, self.skills, count, rng)
-        return paths[:, 1:], skill
-
-
-def maze_domains() -> dict[str, str]:
-    """Domains that are mazes, with their environments."""
-    found = (yaml.safe_load(path.read_text()) for path in sorted((CONFIGS / "domain").glob("*.yaml")))
-    domains = [each.get("domain", each) for each in found]
-    return {d["name"]: d["primal_task"] for d in domains if d["primal_task"].startswith("gymnasium:envs.maze:")}
-
-
-def load(path: Path) -> Trained:
-    payload = load_snapshot(path)
-    config, domain = payload["config"], payload["domain"]
-    try:
-        lanes = Lanes(config["domain"]["primal_task"], 1)
-    except ValueError:
-        raise UserError(f"{path} was trained on {domain}, which is no maze; give snapshots of domain="
-                        f"{' or '.join(maze_domains())}") from None
-    if config["learner"]["name"] != "ppo":
-        raise UserError(f"{path} was trained by learner={config['learner']['name']}, whose policy draws no actions; "
-                        "give snapshots of learner=ppo")
-    if config["phase"] != "pretrain":
-        raise UserError(f"{path} was fine-tuned; give snapshots of pretrain.py")
-    space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
-    panel = space.panel(np.random.default_rng(stream_seed(config["seed"], "eval skills")), EVAL_SKILLS)
-    return Trained(path, config, payload["frame"], load_policy(path), lanes, np.stack(panel))
+# ----------------------------------------------------------------------------------------- the run of a row
 
 
 def recover_overrides(config: dict[str, Any], words: list[str]) -> list[str]:
@@ -220,16 +131,24 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def put_row(path: Path, row: dict[str, Any]) -> None:
-    """Into the CSV, in place of the row with the same KEY if there is one."""
-    row = {name: f"{value:.4f}" if isinstance(value, float) else str(value) for name, value in row.items()}
-    rows = {tuple(old[name] for name in KEY): old for old in read_rows(path)}
-    rows[tuple(row[name] for name in KEY)] = row
+def as_text(row: dict[str, Any]) -> dict[str, str]:
+    return {name: f"{value:.4f}" if isinstance(value, float) else str(value) for name, value in row.items()}
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, str]]) -> None:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows.values())
+    writer.writerows(rows)
     write_text(path, text.getvalue())
+
+
+def put_row(path: Path, row: dict[str, Any]) -> None:
+    """Into the CSV, in place of the row with the same KEY if there is one."""
+    row = as_text(row)
+    rows = {tuple(old[name] for name in KEY): old for old in read_rows(path)}
+    rows[tuple(row[name] for name in KEY)] = row
+    write_rows(path, rows.values())
     print("  ".join(f"{name} {row[name]}" for name in (*KEY, *COLUMNS[7:14])), flush=True)
 
 
@@ -256,15 +175,22 @@ def picture(policy: Policy | torch.nn.Module, maze: str, skills: np.ndarray, pat
     draw_figure([Panel(paths, skill, maze, start=START)], path)
 
 
+def small_print(skills: int, coverage: float, mi: float) -> str:
+    return f"{skills} skills, coverage {coverage:.2f}, MI {mi:.2f} nats"
+
+
+def trajectories(trained: Trained, title: str, small: str) -> Panel:
+    rng = np.random.default_rng(stream_seed(trained.config["seed"], "maze picture"))
+    paths, skill = play(trained.policy, trained.lanes, trained.skills, TRAJECTORIES, rng, START)
+    return Panel(paths, skill, trained.lanes.maze, title, small, START)
+
+
 def panel_of(trained: Trained, title: str) -> Panel:
     """Its numbers are those of the row that `measure` writes by default, not of the few trajectories drawn."""
-    maze, rng = trained.lanes.maze, np.random.default_rng(stream_seed(trained.config["seed"], "maze picture"))
     paths, skill = trained.episodes(EPISODES)
     states, label = paths.reshape(-1, 2), np.repeat(skill, paths.shape[1])
-    small = (f"{len(trained.skills)} skills, coverage {coverage(states, maze):.2f}, "
-             f"MI {mi_grid(states, label):.2f} nats")
-    paths, skill = play(trained.policy, trained.lanes, trained.skills, TRAJECTORIES, rng, START)
-    return Panel(paths, skill, maze, title, small, START)
+    return trajectories(trained, title, small_print(len(trained.skills), coverage(states, trained.lanes.maze),
+                                                    mi_grid(states, label)))
 
 
 def draw(args: argparse.Namespace) -> None:

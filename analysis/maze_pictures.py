@@ -57,31 +57,47 @@ def draw_panel(axis, panel: Panel) -> None:
         axis.annotate(text, (0.5, 1), (0, above), "axes fraction", "offset points", ha="center", fontsize=size)
 
 
-def draw_figure(panels: list[Panel], path: Path) -> None:
-    """Panels side by side; below them the colours of the skills, where all panels have the same ones."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def draw_figure(panels: list[Panel], path: Path, *, columns: int | None = None, rows: list[str] | None = None,
+                legend: bool = True) -> None:
+    """Panels side by side, `rows` named at the left; below them the colours of the skills, where all panels have the
+    same ones."""
     from matplotlib.figure import Figure  # without pyplot: no window system, nothing to close
-    from PIL import Image
 
-    columns = len(panels) if len(panels) <= 3 else math.ceil(math.sqrt(len(panels)))
-    rows, n = math.ceil(len(panels) / columns), panels[0].skills
+    columns = columns or (len(panels) if len(panels) <= 3 else math.ceil(math.sqrt(len(panels))))
+    count, n = math.ceil(len(panels) / columns), panels[0].skills
     sides = np.array([geometry(panel.maze).high - geometry(panel.maze).low + 0.1 for panel in panels])
     steep = float((sides[:, 1] / sides[:, 0]).max())
-    wide, gap, head, foot = min(3.2, 2.6 / math.sqrt(steep)), 0.12, 0.45, 0.4 * all(p.skills == n for p in panels)
-    tall = wide * steep  # inches, all of them
-    width, height = columns * (wide + gap) + gap, rows * (tall + head) + gap + foot
+    wide, gap, head, foot = min(3.2, 2.6 / math.sqrt(steep)), 0.12, 0.45, 0.4 * legend * all(
+        p.skills == n for p in panels)
+    tall, side = wide * steep, 0.3 if rows else gap  # inches, all of them
+    width, height = side + columns * (wide + gap), count * (tall + head) + gap + foot
     figure = Figure(figsize=(width, height), dpi=100)
     for i, panel in enumerate(panels):
-        left, bottom = gap + i % columns * (wide + gap), height - (i // columns + 1) * (tall + head)
+        left, bottom = side + i % columns * (wide + gap), height - (i // columns + 1) * (tall + head)
         draw_panel(figure.add_axes((left / width, bottom / height, wide / width, tall / height)), panel)
+        if rows and i % columns == 0:
+            figure.text(0.15 / width, (bottom + tall / 2) / height, rows[i // columns], rotation=90, ha="center",
+                        va="center", fontsize=11)
     if foot:
-        strip = min(0.26 * n, width - 0.8)
-        axis = figure.add_axes(((width - strip) / 2 / width, 0.22 / height, strip / width, 0.12 / height))
-        axis.imshow(colours(n)[None], aspect="auto")
-        axis.set(yticks=[], xticks=range(0, n, 1 if n <= 20 else 5))
-        axis.tick_params(length=0, pad=2, labelsize=7)
-        axis.set_frame_on(False)
-        axis.text(-0.7, 0, "skill", ha="right", va="center", fontsize=7.5)
+        draw_legend(figure, n)
+    save_picture(figure, path)
+
+
+def draw_legend(figure, n: int) -> None:
+    width, height = figure.get_size_inches()
+    strip = min(0.26 * n, width - 0.8)
+    axis = figure.add_axes(((width - strip) / 2 / width, 0.22 / height, strip / width, 0.12 / height))
+    axis.imshow(colours(n)[None], aspect="auto")
+    axis.set(yticks=[], xticks=range(0, n, 1 if n <= 20 else 5))
+    axis.tick_params(length=0, pad=2, labelsize=7)
+    axis.set_frame_on(False)
+    axis.text(-0.7, 0, "skill", ha="right", va="center", fontsize=7.5)
+
+
+def save_picture(figure, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
