@@ -5,6 +5,7 @@ VENV      := .venv
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
 ARGS      ?=
+DEMO      := runs/pretrain/tree_maze/amped/demo/seed_1/snapshots
 
 # The interpreter that .venv is made from: the first one that runs and suits (a shim may exist and not run).
 QUERY   = import sys; print("%d.%d" % sys.version_info[:2])
@@ -38,11 +39,10 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv and install requirements.txt (again only when that file changes)
 
-demo: $(STAMP)  ## a small run from start to end on a CPU: pre-train, fine-tune, draw runs/demo.png
-	$(BIN)/python pretrain.py agent=amped domain=walker preset=cpu variant=demo num_train_frames=16000
-	$(BIN)/python finetune.py agent=amped task=walker_stand preset=cpu variant=demo num_train_frames=10000
-	$(BIN)/python -m analysis.curves --out runs/demo.png \
-	  runs/pretrain/walker/amped/demo/seed_1 runs/finetune/walker_stand/amped/demo/switching/seed_1
+demo: $(STAMP)  ## AMPED discovers six skills in a maze on a CPU: measures on the screen, runs/demo.png
+	$(BIN)/python pretrain.py agent=amped domain=tree_maze preset=cpu skill_dim=6 variant=demo num_train_frames=750000 snapshots=[]
+	$(BIN)/python -m analysis.maze measure --out runs/demo.csv --mine-steps 4000 $(DEMO)/snapshot_750000.pt
+	$(BIN)/python -m analysis.maze draw --out runs/demo.png --titles "AMPED, 750,000 frames" $(DEMO)/snapshot_750000.pt
 
 pretrain: $(STAMP)  ## pretrain.py; ARGS="agent=amped domain=walker preset=cpu seed=3"
 	$(BIN)/python pretrain.py $(ARGS)

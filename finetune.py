@@ -15,7 +15,8 @@ from agent.skills import SkillSpace
 from utils import UserError, load_snapshot
 
 NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
-SIZES = {"ddpg": ("hidden_dim", "layers", "action_input"), "ppo": ("hidden_dim", "layers", "policy")}  # the snapshot's
+SIZES = {"ddpg": ("hidden_dim", "layers", "action_input"),  # what the snapshot decides
+         "ppo": ("hidden_dim", "layers", "policy", "normalize_inputs")}
 
 
 def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]) -> dict:

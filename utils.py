@@ -188,8 +188,11 @@ def load_policy(path: str | Path) -> Policy:
 
     payload = load_snapshot(path)
     spec, learner = payload["spec"], payload["config"]["learner"]
-    kind, prefix = (Actor, "actor.") if learner["name"] == "ddpg" else (POLICIES[learner["policy"]], "policy.")
-    actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], hidden_dim=learner["hidden_dim"],
-                 layers=learner["layers"])
+    sizes = {"hidden_dim": learner["hidden_dim"], "layers": learner["layers"]}
+    kind, prefix = Actor, "actor."
+    if learner["name"] == "ppo":
+        kind, prefix = POLICIES[learner["policy"]], "policy."
+        sizes["normalize"] = learner["normalize_inputs"]
+    actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], **sizes)
     actor.load_state_dict({k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)})
     return Policy(actor, spec, payload["frame"], one_hot=payload["config"]["agent"]["skill_space"] == "one_hot")

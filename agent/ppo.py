@@ -84,11 +84,34 @@ def pull_back(net: nn.Sequential, inputs: list[Tensor], grad: Tensor) -> Tensor:
     return torch.cat(flat, 1)
 
 
+class InputNorm(nn.Module):
+    """EDL's: inputs, the skill's too, centred and divided by the deviation of all that was learned from; within +-5."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("var", torch.ones(dim))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x - self.mean) / self.var.clamp(min=0.01).sqrt()).clamp(-5, 5)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Moments over the rows of all updates."""
+        share = len(x) / (self.count + len(x))
+        delta, var = x.mean(0) - self.mean, x.var(0, unbiased=False)
+        self.var += share * (var - self.var + (1 - share) * delta.square())
+        self.mean += share * delta
+        self.count += len(x)
+
+
 class BetaPolicy(nn.Module):
     """EDL's: an action is 2x - 1 with x ~ Beta(c0, c1), c = 1.05 + softplus, so that density has one peak."""
 
-    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int):
+    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, normalize: bool = False):
         super().__init__()
+        self.norm = InputNorm(in_dim) if normalize else nn.Identity()
         self.net = layered(in_dim, hidden_dim, layers, 2 * action_dim)
 
     def concentrations(self, raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,16 +119,16 @@ class BetaPolicy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The mean action."""
-        c0, c1 = self.concentrations(self.net(x))
+        c0, c1 = self.concentrations(self.net(self.norm(x)))
         return 2 * c0 / (c0 + c1) - 1
 
     def sample(self, x: Tensor, rng: np.random.Generator) -> Tensor:
         """Actions (..., A). Drawn by NumPy: torch's Beta takes no generator."""
-        c0, c1 = (c.double().cpu().numpy() for c in self.concentrations(self.net(x)))
+        c0, c1 = (c.double().cpu().numpy() for c in self.concentrations(self.net(self.norm(x))))
         return 2 * torch.from_numpy(rng.beta(c0, c1)).to(x).clamp(1e-6, 1 - 1e-6) - 1
 
     def trace(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        return trace(self.net, x)
+        return trace(self.net, self.norm(x))
 
     def pull_back(self, inputs: list[Tensor], grad: Tensor) -> Tensor:
         return pull_back(self.net, inputs, grad)
@@ -134,21 +157,22 @@ class BetaPolicy(nn.Module):
 class TanhGaussian(nn.Module):
     """The paper's appendix: a tanh of a Gaussian, with one learned deviation per entry."""
 
-    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int):
+    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, normalize: bool = False):
         super().__init__()
         self.log_std = nn.Parameter(torch.zeros(action_dim))
+        self.norm = InputNorm(in_dim) if normalize else nn.Identity()
         self.net = layered(in_dim, hidden_dim, layers, action_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.net(x))
+        return torch.tanh(self.net(self.norm(x)))
 
     def sample(self, x: Tensor, rng: np.random.Generator) -> Tensor:
-        mean = self.net(x)
+        mean = self.net(self.norm(x))
         noise = torch.from_numpy(rng.standard_normal(mean.shape, np.float32)).to(mean)
         return torch.tanh(mean + self.log_std.exp() * noise).clamp(-1 + 1e-6, 1 - 1e-6)
 
     def trace(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        mean, inputs = trace(self.net, x)
+        mean, inputs = trace(self.net, self.norm(x))
         return torch.cat([mean, self.log_std.detach().expand_as(mean)], -1), inputs
 
     def pull_back(self, inputs: list[Tensor], grad: Tensor) -> Tensor:
@@ -186,7 +210,7 @@ class PPO(Trainable):
                  rng: Streams, policy: str, hidden_dim: int, layers: int, lr: float, adam_eps: float, gamma: float,
                  gae_lambda: float, clip: float, value_weight: float, entropy_weight: float, epochs: int,
                  minibatches: int, objective_epochs: int, fresh_rollouts: bool, value_heads: str, adv_norm: str,
-                 reward_scale: str, reward_window: int, surgery_scope: str, frozen: bool):
+                 reward_scale: str, reward_window: int, normalize_inputs: bool, surgery_scope: str, frozen: bool):
         super().__init__()
         self.per_stream = choose("learner.value_heads", value_heads, ("per_stream", "shared")) == "per_stream"
         self.adv_norm = choose("learner.adv_norm", adv_norm, ("per_stream", "joint", "none"))
@@ -194,7 +218,7 @@ class PPO(Trainable):
         scope = choose("learner.surgery_scope", surgery_scope, ("all", "policy", "value"))
         in_dim = obs_dim + skill_dim
         self.policy = POLICIES[choose("learner.policy", policy, tuple(POLICIES))](
-            in_dim, action_dim, hidden_dim=hidden_dim, layers=layers)
+            in_dim, action_dim, hidden_dim=hidden_dim, layers=layers, normalize=normalize_inputs)
         self.value = layered(in_dim, hidden_dim, layers, len(streams) if self.per_stream else 1)
         self.opt = self.adam("ppo", self.parameters(), lr, eps=adam_eps)
         # Running moments of the rewards: of each stream, and of their sum.
@@ -205,6 +229,7 @@ class PPO(Trainable):
         self.value_surgery = surgery if scope in ("all", "value") else SumGradients()
         self.surgery = surgery if scope == "all" else None
         self.streams, self.frozen, self.reward_window = streams, frozen, reward_window
+        self.normalize_inputs = normalize_inputs
         self.gamma, self.gae_lambda, self.clip = gamma, gae_lambda, clip
         self.value_weight, self.entropy_weight = value_weight, entropy_weight
         self.epochs, self.minibatches = epochs, minibatches
@@ -256,6 +281,8 @@ class PPO(Trainable):
         for index in self.minibatch_rows(len(x), self.epochs):
             for key, value in self.step(*(part[index] for part in rows)).items():
                 sums[key] = sums.get(key, 0) + value / count
+        if self.normalize_inputs:  # from the next rollout on: this one acted and learned with one and the same
+            self.policy.norm.update(x)
         return metrics | sums
 
     @torch.no_grad()
@@ -277,7 +304,7 @@ class PPO(Trainable):
         """GAE per stream and episode, and the value heads' regression targets."""
         obs = torch.cat([rollout.obs, rollout.next_obs[-1:]])  # (T + 1, N, obs_dim)
         skill = torch.cat([rollout.skill, rollout.skill[-1:]])
-        value = self.value(torch.cat([obs, skill], 2))  # (T + 1, N, K or 1)
+        value = self.value(self.policy.norm(torch.cat([obs, skill], 2)))  # (T + 1, N, K or 1)
         value = value.expand(*value.shape[:2], reward.shape[2])
         advantage = gae(reward, value, gamma=self.gamma, lam=self.gae_lambda)
         return advantage, advantage + value[:-1]
@@ -307,7 +334,7 @@ class PPO(Trainable):
         autograd sees the last, small part alone: losses as functions of log-densities and values. What the streams
         share is gone through once.
         """
-        (raw, policy_inputs), (value, value_inputs) = self.policy.trace(x), trace(self.value, x)
+        (raw, policy_inputs), (value, value_inputs) = self.policy.trace(x), trace(self.value, self.policy.norm(x))
         log_prob, entropy, d_log_prob, d_entropy = self.policy.slopes(raw, action)
         ends = log_prob.requires_grad_(), value.requires_grad_()
         surrogate, error, ratio = self.losses(*ends, old, advantage, target)

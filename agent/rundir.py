@@ -22,7 +22,7 @@ SILENT = {"run_root", "device", "num_threads", "use_tb", "use_wandb", "wandb_pro
           "save_video", "video_episodes", "video_size", "skills.workers"}
 # Overrides of the method itself: fine-tuning looks for the pre-training that had the same ones.
 METHOD = re.compile(r"agent\.|surgery|(alpha|beta|p|skill_dim|skill_interval|constrain_factor|sinkhorn_iterations)$|"
-                    r"learner$|learner\.(hidden_dim|layers|action_input|critic_heads|surgery_scope)$")
+                    r"learner$|learner\.(hidden_dim|layers|action_input|critic_heads|surgery_scope|policy|normalize_inputs)$")
 PER_MACHINE = {"device", "num_threads"}  # may move bits: an unfinished run refuses another
 
 

@@ -77,7 +77,7 @@ RULES: dict[str, Rule] = {
     "snapshots": FRAMES,
     **dict.fromkeys(("use_tb", "use_wandb", "diversity", "init_critic", "init_heads", "sync_target",
                      "legacy_head_init", "discriminative", "frozen", "learn_temperature", "save_video",
-                     "fresh_rollouts", "skill_net"), SWITCH),
+                     "fresh_rollouts", "skill_net", "normalize_inputs"), SWITCH),
     **dict.fromkeys(("name", "phase", "domain", "primal_task", "env", "skill_space", "objective", "device", "obs_type",
                      "skill_index", "action_input", "critic_heads", "surgery_scope", "eval", "_target_", "div_reward",
                      "denominator", "positive", "metric", "numerics", "particle", "entropy_form", "pool", "knn_scale",

@@ -79,7 +79,7 @@ class Experiment(NamedTuple):
 
 def spell(point: dict[str, str]) -> list[str]:
     """{"skill_dim": "6", "seed": "1"} -> ["6 skills", "seed 1"]."""
-    forms = {"domain": "{}", "skill_dim": "{} skills", "seed": "seed {}"}
+    forms = {"domain": "{}", "skill_dim": "{} skills", "num_train_frames": "{} frames", "seed": "seed {}"}
     return [forms.get(key, key + "={}").format(value) for key, value in point.items()]
 
 

@@ -13,7 +13,7 @@ from test_resume import stop_at
 
 from agent.base import Objective
 from agent.build import make_learner
-from agent.ppo import BetaPolicy, Rollout, TanhGaussian, gae, layered, pull_back, trace
+from agent.ppo import BetaPolicy, InputNorm, Rollout, TanhGaussian, gae, layered, pull_back, trace
 from envs.lanes import Lanes
 from utils import Streams, load_policy, load_snapshot
 
@@ -344,7 +344,7 @@ def test_the_policy_in_a_snapshot_acts_as_the_run_does(cli):
     assert cli("pretrain", "agent=diayn", "domain=tree_maze", "skill_dim=3").code == 0
     path = cli.root / "pretrain/tree_maze/diayn/smoke,skill_dim=3/seed_1/snapshots/snapshot_480.pt"
     policy, snapshot = load_policy(path), load_snapshot(path)
-    net = BetaPolicy(5, 2, hidden_dim=16, layers=2)
+    net = BetaPolicy(5, 2, hidden_dim=16, layers=2, normalize=True)
     state = snapshot["learner"]
     net.load_state_dict({k.removeprefix("policy."): v for k, v in state.items() if k.startswith("policy.")})
     with torch.no_grad():
@@ -388,3 +388,49 @@ def test_every_agent_trains_on_the_maze(cli, agent):
     done = cli("pretrain", f"agent={agent}", "domain=square_maze", *args)
     assert done.code == 0, done.err
     assert not undocumented(rows(next(cli.root.rglob("train.csv")))[-1])
+
+
+# ---- normalised inputs
+
+
+def test_inputs_are_normalised_by_the_moments_of_all_rows_seen():
+    norm, rows_seen = InputNorm(3), []
+    x = torch.randn(5, 3) * 4 + 2
+    torch.testing.assert_close(norm(x), x.clamp(-5, 5))  # before anything was learned from
+    for size in (7, 20, 1):
+        rows_seen.append(torch.randn(size, 3) * torch.tensor([1.0, 30.0, 0.01]) + torch.tensor([0.0, 5.0, 2.0]))
+        norm.update(rows_seen[-1])
+    seen = torch.cat(rows_seen).double()
+    torch.testing.assert_close(norm.mean.double(), seen.mean(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(norm.var.double(), seen.var(0, unbiased=False), rtol=1e-3, atol=1e-4)
+    deviation = seen.var(0, unbiased=False).clamp(min=0.01).sqrt()  # EDL's floor: the third hardly varies
+    expected = ((x - seen.mean(0)) / deviation).clamp(-5, 5).float()
+    torch.testing.assert_close(norm(x), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("policy", ["beta", "tanh_gaussian"])
+def test_policy_and_values_see_normalised_inputs(policy):
+    plain, normal = (ppo(f"learner.policy={policy}", f"learner.normalize_inputs={on}") for on in ("false", "true"))
+    for name in ("policy", "value"):
+        getattr(plain, name).load_state_dict(getattr(normal, name).state_dict(), strict=False)
+    rows_seen = torch.randn(50, 2 + SKILLS) * 3 + 1
+    normal.policy.norm.update(rows_seen)
+    x = torch.randn(4, 2 + SKILLS)
+    scaled = normal.policy.norm(x)
+    assert (scaled - x).abs().max() > 0.1
+    torch.testing.assert_close(normal.policy(x), plain.policy(scaled))
+    torch.testing.assert_close(normal.policy.trace(x)[0], plain.policy.trace(scaled)[0])
+    with torch.no_grad():
+        torch.testing.assert_close(normal.policy.sample(x, np.random.default_rng(0)),
+                                   plain.policy.sample(scaled, np.random.default_rng(0)))
+
+
+def test_the_moments_move_after_a_rollout_was_learned_from_and_travel_with_the_policy(cli):
+    learner = ppo("learner.normalize_inputs=true")
+    r = rollout(learner)
+    learner.learn(r, Given(a=right, b=right))
+    x = torch.cat([r.obs, r.skill], 2).flatten(0, 1)
+    torch.testing.assert_close(learner.policy.norm.mean, x.mean(0))
+    other = ppo("learner.normalize_inputs=true", seed=2)
+    other.warm_start(learner.state_dict())
+    torch.testing.assert_close(other.policy(x), learner.policy(x))
