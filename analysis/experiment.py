@@ -2,7 +2,7 @@
 
     methods: [diayn, {label: AMPED without surgery, agent: amped, surgery: sum}]   an agent, or words for pretrain.py
     grid: {domain: tree_maze, skill_dim: [5, 10], seed: [1, 2]}                    every combination; or a list of grids
-    preset: cpu                                                                    the default one
+    preset: cpu, or {name: cpu, num_train_frames: 1250000}                         the size; preset=NAME replaces it whole
     figure: {kind: ..., ...}                                                       how to show them (analysis.figure)
 """
 
@@ -79,7 +79,7 @@ class Experiment(NamedTuple):
 
 def spell(point: dict[str, str]) -> list[str]:
     """{"skill_dim": "6", "seed": "1"} -> ["6 skills", "seed 1"]."""
-    forms = {"domain": "{}", "skill_dim": "{} skills", "num_train_frames": "{} frames", "seed": "seed {}"}
+    forms = {"domain": "{}", "skill_dim": "{} skills", "seed": "seed {}"}
     return [forms.get(key, key + "={}").format(value) for key, value in point.items()]
 
 
@@ -202,7 +202,9 @@ def load(words: list[str]) -> Experiment:
     figure = {**found["figure"], **{key[7:]: yaml.safe_load(given.pop(key)) for key in list(given)
                                     if key.startswith("figure.")}}
     keys = {key for grid in grids for key in grid}
-    shared = {"preset": found["preset"], **{key: value for key, value in given.items() if key not in keys}}
+    size = found["preset"] if isinstance(found["preset"], dict) else {"name": found["preset"]}
+    size = {"preset" if key == "name" else key: as_word(value) for key, value in size.items() if "preset" not in given}
+    shared = {**size, **{key: value for key, value in given.items() if key not in keys}}
     points = [dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())]
     try:
         runs = [make_run(label, point, order({**point, **own, **shared})) for point in points for label, own in methods]

@@ -68,7 +68,8 @@ def group_of(run: Run) -> str:
 
 
 def epoch_of(run: Run, frame: int, figure: dict[str, Any]) -> str:
-    return f"epoch {frame * figure['epochs'] / run.config['num_train_frames']:g}"
+    """Epochs are parts of the preset's whole schedule, however much of it a run makes."""
+    return f"epoch {frame * figure['epochs'] / run.config['preset']['ppo']['pretrain_frames']:g}"
 
 
 def make_targets(experiment: Experiment) -> list[Target]:

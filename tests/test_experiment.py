@@ -133,7 +133,7 @@ def test_words_replace_the_grid_pick_methods_and_reach_every_run(tmp_path):
     runs = [(run.config["agent"]["name"], run.config["seed"]) for run in found.runs]
     assert runs == [("amped", 4), ("rnd", 4), ("amped", 2), ("rnd", 2)]
     assert all(run.config["learner"]["lr"] == 0.1 and run.config["preset"]["name"] == "cpu" for run in found.runs)
-    where = "pretrain/tree_maze/amped/cpu,learner.lr=0.1,skill_dim=6/seed_4"
+    where = "pretrain/tree_maze/amped/cpu,learner.lr=0.1,num_train_frames=1250000,skill_dim=6/seed_4"
     assert found.runs[0].path == tmp_path / "a, b" / where and found.runs[0].label == "AMPED"
     (paper,) = experiment.load(["experiment=fig_tree6", "methods=cic", "preset=paper"]).runs
     assert paper.config["preset"]["name"] == "paper" and paper.path.parts[-2] == "paper,skill_dim=6"
