@@ -184,7 +184,7 @@ class Policy:
 def load_policy(path: str | Path) -> Policy:
     """The policy inside a snapshot, on the CPU, without building an environment or a run."""
     from agent.networks import Actor
-    from agent.ppo import POLICIES
+    from agent.policies import POLICIES
 
     payload = load_snapshot(path)
     spec, learner = payload["spec"], payload["config"]["learner"]

@@ -2,7 +2,7 @@
 
     methods: [diayn, {label: AMPED without surgery, agent: amped, surgery: sum}]   an agent, or words for pretrain.py
     grid: {domain: tree_maze, skill_dim: [5, 10], seed: [1, 2]}                    every combination; or a list of grids
-    preset: cpu, or {name: cpu, num_train_frames: 1250000}                         the size; preset=NAME replaces it whole
+    preset: cpu, or {name: cpu, num_train_frames: 1250000}                         the size; preset= replaces all of it
     figure: {kind: ..., ...}                                                       how to show them (analysis.figure)
 """
 

@@ -12,7 +12,7 @@ from conftest import Output
 from PIL import Image
 from test_ppo import ppo
 
-from agent.ppo import BetaPolicy
+from agent.policies import BetaPolicy
 from analysis import maze, maze_pictures
 from analysis.estimators import coverage, kl_entropy, mi_grid, mi_mine, particle_entropy, separability
 from envs.lanes import Lanes

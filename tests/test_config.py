@@ -102,3 +102,16 @@ def test_the_variant_is_the_preset_and_what_was_overridden():
     assert "/" not in variant_name(config, ["variant_x=../../etc/passwd"])
     long = variant_name(config, [f"learner.key{i}={i}" for i in range(40)])
     assert len(long) < 130 and long != variant_name(config, [f"learner.key{i}={i}" for i in range(41)])
+
+
+def test_the_register_of_the_mazes_is_what_the_yamls_compose_to():
+    """Columns of the paper and of the default, with 6 skills; a dash says nothing."""
+    section = (ROOT / "README.md").read_text().split("## Mazes")[1].split("\n## ")[0]
+    table = [[cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
+             for line in section.splitlines() if re.match(r"\| M\d", line)]
+    assert [row[0].strip() for row in table] == [f"M{i}" for i in range(1, len(table) + 1)] and len(table) >= 15
+    for column, agent in ((3, "amped_literal"), (5, "amped")):
+        config = flatten(composed("pretrain", f"agent={agent}", "domain=tree_maze", "skill_dim=6"))
+        for row in table:
+            if row[column] != "-":
+                assert config[row[2].strip("`")] == value(row[column]), (agent, row[2])

@@ -13,7 +13,8 @@ from test_resume import stop_at
 
 from agent.base import Objective
 from agent.build import make_learner
-from agent.ppo import BetaPolicy, InputNorm, Rollout, TanhGaussian, gae, layered, pull_back, trace
+from agent.policies import BetaPolicy, InputNorm, TanhGaussian, layered, pull_back, trace
+from agent.ppo import Rollout, gae
 from envs.lanes import Lanes
 from utils import Streams, load_policy, load_snapshot
 
