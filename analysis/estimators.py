@@ -51,23 +51,29 @@ def squares(points: np.ndarray, size: float) -> np.ndarray:
 # ---------------------------------------------------------------------------------------- coverage and entropy
 
 
-def coverage(states, maze: str, *, size: float = CELL, share: float = 0.05) -> float:
-    """Share of the free squares visited at least `share` times as often as under uniform visits of the maze.
-
-    One visit is not enough: random actions (600 episodes of 50 steps) touch 0.82 of the tree's squares, a fifth of
-    those in one episode only, and score 0.56 here. A square needs 4 of those N = 30,000 states; uniform ones bring
-    60. States outside the maze count in N and for no square.
-    """
+def covered(states, maze: str, *, size: float = CELL, share: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    """Centres of the free squares (M, 2), and which of them are visited at least `share` times as often as under
+    uniform visits of the maze. States outside the maze count as visits and for no square."""
     points = as_points(states)
     if points.shape[1] != 2:
         raise ValueError(f"states of a maze have two coordinates, got {points.shape[1]}")
-    free, low = squares(free_cells(maze, size), size), squares(geometry(maze).low[None] + size / 2, size)
+    centres = free_cells(maze, size)
+    free, low = squares(centres, size), squares(geometry(maze).low[None] + size / 2, size)
     width, height = free.max(0) - low[0] + 1
     visited = squares(points, size) - low
     visited = visited[((visited >= 0) & (visited < (width, height))).all(1)]
     visits = np.bincount(visited @ (height, 1), minlength=width * height)[(free - low) @ (height, 1)]
     needed = share * len(points) / len(free)
-    return float((visits >= needed * (1 - 1e-9)).mean())  # 0.07 * 17600 / 176 rounds to more than 7; 7 are enough
+    return centres, visits >= needed * (1 - 1e-9)  # 0.07 * 17600 / 176 rounds to more than 7; 7 are enough
+
+
+def coverage(states, maze: str, *, size: float = CELL, share: float = 0.05) -> float:
+    """Share of the free squares that are `covered`.
+
+    One visit is not enough: random actions (600 episodes of 50 steps) touch 0.82 of the tree's squares, a fifth of
+    those in one episode only, and score 0.56 here. A square needs 4 of those N = 30,000 states; uniform ones bring 60.
+    """
+    return float(covered(states, maze, size=size, share=share)[1].mean())
 
 
 def neighbour_distances(points: np.ndarray, k: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Measures and pictures of skills in the mazes, from snapshots of PPO runs: python -m analysis.maze measure|draw --help
+"""Measures and pictures of skills in mazes, from PPO's snapshots: python -m analysis.maze measure|draw|missed --help
 
 A row of measures comes from stochastic whole episodes of every skill from the start distribution, a picture from
 episodes that all begin at START. Both draw from random streams of their own, made from the run's seed.
@@ -12,6 +12,7 @@ import io
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from agent.results import git_state
 from agent.rundir import SILENT, variant_name
 from agent.settings import flatten
-from analysis.estimators import coverage, mi_grid
+from analysis.estimators import coverage, covered, mi_grid
 from analysis.maze_episodes import CONFIGS, Trained, load, maze_domains, measures, play, walk
 from analysis.maze_pictures import TRAJECTORIES, Panel, draw_figure
 from envs.lanes import Lanes
@@ -202,6 +203,22 @@ def draw(args: argparse.Namespace) -> None:
     print(f"picture: {args.out}")
 
 
+# ------------------------------------------------------------------------------------------------ missed squares
+
+
+def missed(args: argparse.Namespace) -> None:
+    """Where coverage is lost: squares that are not covered, by the maze's cell they lie in."""
+    lost: dict[str, Counter] = {}
+    for trained in [load(path) for path in args.snapshots]:
+        centres, enough = covered(trained.episodes(EPISODES)[0].reshape(-1, 2), trained.lanes.maze)
+        cells = Counter((int(x), int(y)) for x, y in np.floor(centres[~enough] + 0.5))
+        lost.setdefault(trained.lanes.maze, Counter()).update(cells)
+        print(f"{trained.path}: coverage {enough.mean():.3f}, {cells.total()} of {len(centres)} squares missed")
+    for maze, cells in lost.items():
+        print(f"{maze}, share of the missed squares by cell: "
+              + ", ".join(f"{cell} {count / cells.total():.2f}" for cell, count in cells.most_common(8)))
+
+
 # ----------------------------------------------------------------------------------------------- command line
 
 
@@ -230,10 +247,12 @@ def main() -> None:
     figure.add_argument("snapshots", nargs="+", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze")
     figure.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
     figure.add_argument("--titles", nargs="+", help="of the panels (the agents)")
+    where = commands.add_parser("missed", help="which cells hold the squares that are not covered")
+    where.add_argument("snapshots", nargs="+", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze")
     args = parser.parse_args()
     torch.set_num_threads(1)  # small products, and sums in one order
     try:
-        {"measure": measure, "draw": draw}[args.command](args)
+        {"measure": measure, "draw": draw, "missed": missed}[args.command](args)
     except (UserError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

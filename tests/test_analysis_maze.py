@@ -14,7 +14,7 @@ from test_ppo import ppo
 
 from agent.policies import BetaPolicy
 from analysis import maze, maze_pictures
-from analysis.estimators import coverage, kl_entropy, mi_grid, mi_mine, particle_entropy, separability
+from analysis.estimators import coverage, covered, kl_entropy, mi_grid, mi_mine, particle_entropy, separability
 from envs.lanes import Lanes
 from envs.maze_geometry import inside
 from utils import Policy
@@ -268,6 +268,18 @@ def test_the_numbers_in_a_panel_are_those_of_its_row(train, command, tmp_path):
     panel = maze.panel_of(maze.load(snapshot), "a title")
     assert panel.small == f"3 skills, coverage {float(row['coverage']):.2f}, MI {float(row['mi_grid']):.2f} nats"
     assert panel.paths.shape == (60, 51, 2)
+
+
+def test_missed_squares_are_what_coverage_lacks_and_are_named_by_their_cell(train, command):
+    snapshot = train()
+    states = maze.load(snapshot).episodes(maze.EPISODES)[0].reshape(-1, 2)
+    centres, enough = covered(states, "tree")
+    assert len(centres) == 31 * 16 and enough.mean() == coverage(states, "tree")
+    done = command("missed", snapshot)
+    assert done.code == 0, done.err
+    assert f"coverage {enough.mean():.3f}, {(~enough).sum()} of 496 squares missed" in done.out
+    far = ((np.abs(centres - (-6, -6)) < 0.5).all(1) & ~enough).sum() / (~enough).sum()
+    assert f"(-6, -6) {far:.2f}" in done.out  # a random policy never gets there
 
 
 def test_six_full_panels_stay_small(tmp_path):

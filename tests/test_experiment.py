@@ -100,12 +100,14 @@ CAPTIONS = {  # methods, maze, numbers of skills, seeds
 def test_a_figure_needs_exactly_the_runs_of_its_caption_and_shares_them_with_the_study():
     """The study: every method on both mazes with three seeds, and AMPED without surgery."""
     found = {name: experiment.load([f"experiment={name}"]) for name in experiment.names()}
-    assert set(found) == {*CAPTIONS, "maze_study"}
+    assert set(found) == {*CAPTIONS, "maze_study", "maze_projection"}
     for each in found.values():
         figure.check(each)
     for name, (agents, domain, counts, seeds) in CAPTIONS.items():
         assert described(found[name]) == [(a, domain, n, seed, "cpu") for n in counts for seed in seeds for a in agents]
     study, agents = found.pop("maze_study"), [*SIX, "amped_literal", "amped"]
+    probabilities = [(run.config["surgery"]["name"], run.config["p"]) for run in found["maze_projection"].runs]
+    assert probabilities == [("pcgrad", 0), ("pcgrad", 0.5), ("pcgrad", 0.75), ("pcgrad", 1), ("sum", 0.5)]
     mazes = (("tree_maze", 6), ("square_maze", 10))
     assert described(study) == [(a, maze, n, seed, "cpu") for maze, n in mazes for seed in (1, 2, 3) for a in agents]
     surgery = {run.label: run.config["surgery"]["name"] for run in study.runs if run.config["agent"]["name"] == "amped"}
