@@ -40,9 +40,11 @@ class FlatAdam:
 
     @torch.no_grad()
     def step(self, grad: Tensor | None = None) -> None:
-        """Along the parameters' own gradients, or along one given as a vector."""
+        """Along the parameters' own gradients (zero where none arrived), or along one given as a vector."""
         self._join()
-        self.vector.grad = torch.cat([p.grad.flatten() for p in self.parameters]) if grad is None else grad
+        if grad is None:
+            grad = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.parameters])
+        self.vector.grad = grad
         self.adam.step()
 
     @property

@@ -106,6 +106,8 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
         config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(_interpolation_line(cfg, error)) from error
+    if config["agent"]["skill_space"] != "none" and _is_int(config["skill_dim"]) and config["skill_dim"] < 1:
+        raise UserError(f"skill_dim={config['skill_dim']} is too small; agent {config['agent']['name']} needs skills")
     for key, value in flatten(config).items():
         words, valid = RULES.get(key.rpartition(".")[2], WORD)
         if not valid(value) and not (value is None and key in NULLABLE):
@@ -154,8 +156,6 @@ def _check_together(config: dict[str, Any]) -> None:
     if task and task["domain"] != config["domain"]["name"]:
         raise UserError(f"task={task['name']} belongs to domain {task['domain']}, not to {config['domain']['name']}; "
                         f"leave domain= away, it follows from the task")
-    if config["agent"]["skill_space"] != "none" and config["skill_dim"] < 1:
-        raise UserError(f"skill_dim={config['skill_dim']} is too small; agent {config['agent']['name']} needs skills")
 
 
 def pick_device(name: str) -> torch.device:

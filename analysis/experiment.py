@@ -150,16 +150,18 @@ def make_grids(entries: Any, given: dict[str, str]) -> list[Grid]:
     them instead: domain=tree_maze leaves the grid of that maze."""
     grids = [{key: list(dict.fromkeys(map(as_word, as_list(values)))) for key, values in entry.items()}
              for entry in as_list(entries)]
-    for key in {key for grid in grids for key in grid} & given.keys():
+    keys = [key for key in given if any(key in grid for grid in grids)]
+    known = {key: {value for grid in grids for value in grid.get(key, [])} for key in keys}
+    for key in sorted(keys, key=lambda key: not set(given[key].split(",")) <= known[key]):  # first those that may pick
         values = list(dict.fromkeys(given[key].split(",")))
         own = [grid.get(key, []) for grid in grids]
         if all(each == own[0] for each in own):
             grids = [{**grid, key: values} for grid in grids]
             continue
         kept = [{**grid, key: [v for v in grid.get(key, []) if v in values]} for grid in grids]
-        known = list(dict.fromkeys(itertools.chain(*own)))
-        if missing := [value for value in values if value not in known]:
-            raise UserError(f"{key}={','.join(missing)} is in no grid; choose from {', '.join(known)}")
+        choices = list(dict.fromkeys(itertools.chain(*own)))
+        if missing := [value for value in values if value not in choices]:
+            raise UserError(f"{key}={','.join(missing)} is in no grid; choose from {', '.join(choices)}")
         grids = [grid for grid in kept if grid[key]]
     return grids
 

@@ -1,14 +1,21 @@
 """dm_env environments (dm_control's suite and composer, or a third party's) as `Env`."""
 
+import importlib
 import os
 from collections.abc import Mapping
+from ctypes.util import find_library
 
 import numpy as np
 
 from envs.base import Adapter, Outcome, pack_random, unpack_random
 
 # Without a display, dm_control's default (glfw) warns when imported. Set MUJOCO_GL=egl or osmesa to render.
-os.environ.setdefault("MUJOCO_GL", "disable")
+# One whose library is missing would break that import, for runs that never draw too; envs/render.py says what to do.
+asked = os.environ.setdefault("MUJOCO_GL", "disable")
+if asked in (needs := {"egl": "EGL", "osmesa": "OSMesa"}) and find_library(needs[asked]) is None:
+    os.environ["MUJOCO_GL"] = "disable"
+    importlib.import_module("dm_control.mujoco")
+    os.environ["MUJOCO_GL"] = asked
 
 
 def find_random(native) -> np.random.RandomState | None:

@@ -93,6 +93,18 @@ for name, camera in (("walker_walk", 0), ("quadruped_run", 2), ("jaco_reach_top_
     assert [line.split()[1] for line in done.stdout.splitlines()] == ["0"] * 3, done.stdout
 
 
+@pytest.mark.parametrize("name", render.OFFSCREEN)
+def test_a_backend_whose_library_is_missing_does_not_keep_anyone_from_training(name):
+    code = """
+import ctypes.util, os
+ctypes.util.find_library = lambda name: None
+import envs
+print(envs.make("walker_stand", seed=1).reset().observation.shape, os.environ["MUJOCO_GL"])
+"""
+    done = python(code, MUJOCO_GL=name)
+    assert (done.returncode, done.stdout) == (0, f"(24,) {name}\n"), done.stderr
+
+
 @pytest.mark.parametrize("name, steps", [(WALKER, 60), (JACO, 25)])
 def test_drawing_leaves_the_simulation_bit_for_bit_as_it_is(gl, name, steps):
     seen, unseen = envs.make(name, seed=4), envs.make(name, seed=4)
