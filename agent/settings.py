@@ -49,7 +49,8 @@ FRAMES: Rule = ("a list of frames above 0",
 # By the last part of the key, so that preset.ddpg.lr and learner.lr share one line.
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("num_train_frames", "pretrain_frames", "finetune_frames", "num_seed_frames", "skill_dim",
-                     "conflict_every_updates", "warmup", "warmup_frames", "interval", "skill_interval"), integer(0)),
+                     "conflict_every_updates", "warmup", "warmup_frames", "interval", "selector_interval",
+                     "skill_interval"), integer(0)),
     **dict.fromkeys(("eval_every_frames", "num_eval_episodes", "log_every_frames", "checkpoint_every_frames",
                      "action_repeat", "capacity", "replay_capacity", "nstep", "hidden_dim", "layers", "batch_size",
                      "update_every_steps", "conflict_samples", "contrastive_updates", "pool_size", "k", "rep_dim",
