@@ -41,8 +41,8 @@ setup: $(STAMP)  ## make .venv and install requirements.txt (again only when tha
 
 demo: $(STAMP)  ## AMPED discovers six skills in a maze on a CPU: measures on the screen, runs/demo.png
 	$(BIN)/python pretrain.py agent=amped domain=tree_maze preset=cpu skill_dim=6 variant=demo num_train_frames=750000 snapshots=[]
-	$(BIN)/python -m analysis.maze measure --out runs/demo.csv --mine-steps 4000 $(DEMO)/snapshot_750000.pt
-	$(BIN)/python -m analysis.maze draw --out runs/demo.png --titles "AMPED, 750,000 frames" $(DEMO)/snapshot_750000.pt
+	$(BIN)/python -m analysis.maze measure $(DEMO)/snapshot_750000.pt --out runs/demo.csv --mine-steps 4000
+	$(BIN)/python -m analysis.maze draw $(DEMO)/snapshot_750000.pt --out runs/demo.png --titles AMPED
 
 pretrain: $(STAMP)  ## pretrain.py; ARGS="agent=amped domain=walker preset=cpu seed=3"
 	$(BIN)/python pretrain.py $(ARGS)

@@ -1,7 +1,10 @@
 """What the README shows runs as it stands."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -51,6 +54,21 @@ def test_the_method_example_is_an_agent_that_trains(cli, tmp_path, monkeypatch):
         assert out.code == 0, out.err
     (snapshot,) = cli.root.glob("pretrain/walker/surprise/**/snapshot_120.pt")
     assert any(k.startswith("model.") for k in torch.load(snapshot, weights_only=True)["objective"])
+
+
+def test_make_demo_trains_measures_and_draws(tmp_path):
+    recipe = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = [line for line in recipe.splitlines() if "pretrain.py" in line or "-m analysis." in line]
+    assert len(lines) == 3
+    for line in lines:
+        for old, new in (("preset=cpu", "preset=smoke"), ("750000", "480"), ("--mine-steps 4000", "--mine-steps 20"),
+                         ("pretrain.py", str(ROOT / "pretrain.py"))):
+            line = line.replace(old, new)
+        _, *args = shlex.split(line)
+        done = subprocess.run([sys.executable, *args], cwd=tmp_path, capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT)})
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs/demo.png").stat().st_size > 1000 and (tmp_path / "runs/demo.csv").exists()
 
 
 def test_every_agent_and_preset_is_named():
