@@ -40,7 +40,7 @@ class Contrast(NamedTuple):
     log_ratio: Tensor  # the term inside the bracket of Eq. 4: minus the loss of an anchor
     ratio: Tensor  # its exponential
     valid: Tensor  # anchors that have a positive at all
-    correct: Tensor  # the nearest other row has the anchor's skill (chance: 1 / n)
+    correct: Tensor | None = None  # the nearest other row has the anchor's skill (chance: 1 / n); not without gradients
 
 
 class AnInfoNCE(nn.Module):
@@ -93,11 +93,13 @@ class AnInfoNCE(nn.Module):
         features, pairs = self.features(obs), self.partners(skill_index, u)
         strips = torch.arange(len(obs), device=obs.device).split(STRIP)
         parts = [self.compare(self.similarity(features[rows], features), rows, skill_index, *pairs) for rows in strips]
-        return Contrast(*(torch.cat(field) for field in zip(*parts, strict=True)))
+        return Contrast(*(torch.cat(field) for field in zip(*(part[:3] for part in parts), strict=True)))
 
     def contrast(self, logits: Tensor, skill_index: Tensor, u: Tensor) -> Contrast:
         rows = torch.arange(len(logits), device=logits.device)
-        return self.compare(logits, rows, skill_index, *self.partners(skill_index, u))
+        nearest = logits.detach().clone().fill_diagonal_(-torch.inf).argmax(1)
+        return self.compare(logits, rows, skill_index, *self.partners(skill_index, u))._replace(
+            correct=(skill_index[nearest] == skill_index).float())
 
     def partners(self, skill_index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """The row that is each anchor's positive, and which anchors have one."""
@@ -123,8 +125,7 @@ class AnInfoNCE(nn.Module):
         else:  # exp without a shift: where all terms underflow, the loss stops at -log 1e-6
             ratio = positive.squeeze(1).exp() / (below.exp().sum(1) + 1e-6) + 1e-6
             log_ratio = ratio.log()
-        nearest = logits.detach().scatter(1, itself, -torch.inf).argmax(1)
-        return Contrast(log_ratio, ratio, valid[rows], (skill_index[nearest] == own).float())
+        return Contrast(log_ratio, ratio, valid[rows])
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:

@@ -125,13 +125,12 @@ class PPO(Trainable):
             old, _ = self.policy.evaluate(self.policy.trace(x)[0], action)  # before the first step changes the policy
         rows = (x, action, old, advantage.flatten(0, 1), target.flatten(0, 1))
         sums: Metrics = {}
-        count = self.epochs * self.minibatches
         for index in self.minibatch_rows(len(x), self.epochs):
             for key, value in self.step(*(part[index] for part in rows)).items():
-                sums[key] = sums.get(key, 0) + value / count
+                sums[key] = sums[key] + value if key in sums else value
         if self.normalize_inputs:  # from the next rollout on: this one acted and learned with one and the same
             self.policy.norm.update(x)
-        return metrics | sums
+        return metrics | {key: value / (self.epochs * self.minibatches) for key, value in sums.items()}
 
     @torch.no_grad()
     def scale(self, raw: Tensor) -> Tensor:
@@ -176,30 +175,33 @@ class PPO(Trainable):
         surrogate = -torch.minimum(ratio * advantage, clipped * advantage).mean(0)
         return surrogate, 0.5 * (value - target).square().mean(0), ratio  # a shared head is broadcast
 
-    def step(self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor) -> Metrics:
-        """One minibatch: the streams' gradients through the surgery, plus the entropy's.
+    def slopes(self, ratio: Tensor, value: Tensor, advantage: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Derivatives of each stream's losses over log-densities (K, B, 1) and over values (K, B, heads)."""
+        beyond = (ratio - 1) * advantage.sign() > self.clip  # where the clipped surrogate is flat
+        by_log_prob = (-ratio * advantage).masked_fill_(beyond, 0).div_(len(ratio))
+        by_value = (value - target) * (self.value_weight / len(ratio))  # (B, K)
+        heads = torch.diag_embed(by_value).transpose(0, 1) if self.per_stream else by_value.T.unsqueeze(2)
+        return by_log_prob.T.unsqueeze(2), heads
 
-        autograd sees the last, small part alone: losses as functions of log-densities and values. What the streams
-        share is gone through once.
-        """
+    @torch.no_grad()
+    def step(self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor) -> Metrics:
+        """One minibatch: the streams' gradients through the surgery, plus the entropy's. What the streams share is gone
+        through once, without autograd, which is the tests' oracle."""
         (raw, policy_inputs), (value, value_inputs) = self.policy.trace(x), trace(self.value, self.policy.norm(x))
         log_prob, entropy, d_log_prob, d_entropy = self.policy.slopes(raw, action)
-        ends = log_prob.requires_grad_(), value.requires_grad_()
-        surrogate, error, ratio = self.losses(*ends, old, advantage, target)
-        by_stream = [torch.autograd.grad(s + self.value_weight * e, ends, retain_graph=True)
-                     for s, e in zip(surrogate, error, strict=True)]
-        policy_grad = [by_log_prob.unsqueeze(1) * d_log_prob for by_log_prob, _ in by_stream]
-        policy_grad.append(-self.entropy_weight / len(x) * d_entropy)
-        policy_grad = self.policy.pull_back(policy_inputs, torch.stack(policy_grad))  # (K + 1, P)
-        value_grad = pull_back(self.value, value_inputs, torch.stack([by_value for _, by_value in by_stream]))
+        surrogate, error, ratio = self.losses(log_prob, value, old, advantage, target)
+        by_log_prob, by_value = self.slopes(ratio, value, advantage, target)
+        policy_grad = torch.cat([by_log_prob * d_log_prob, d_entropy.unsqueeze(0) * (-self.entropy_weight / len(x))])
+        policy_grad = self.policy.pull_back(policy_inputs, policy_grad)  # (K + 1, P)
+        value_grad = pull_back(self.value, value_inputs, by_value)
         grads = {name: torch.cat([policy_grad[k], value_grad[k]]) for k, name in enumerate(self.streams)}
         split = policy_grad.shape[1]
         total = self.combine(grads, split)
         total[:split] += policy_grad[-1]
         self.opt.step(total)
-        metrics = {f"critic_loss/{name}": error[k].detach() for k, name in enumerate(self.streams)}
-        metrics |= {"actor/loss": surrogate.sum().detach(), "actor/entropy": entropy.mean(),
-                    "actor/clipped": ((ratio.detach() - 1).abs() > self.clip).float().mean()}
+        metrics = {f"critic_loss/{name}": error[k] for k, name in enumerate(self.streams)}
+        metrics |= {"actor/loss": surrogate.sum(), "actor/entropy": entropy.mean(),
+                    "actor/clipped": ((ratio - 1).abs() > self.clip).float().mean()}
         if len(grads) == 2:
             metrics |= {f"surgery/{k}": v for k, v in similarity(*grads.values()).items()}
         return metrics
