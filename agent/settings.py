@@ -110,11 +110,16 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     if config["agent"]["skill_space"] != "none" and _is_int(config["skill_dim"]) and config["skill_dim"] < 1:
         raise UserError(f"skill_dim={config['skill_dim']} is too small; agent {config['agent']['name']} needs skills")
     for key, value in flatten(config).items():
-        words, valid = RULES.get(key.rpartition(".")[2], WORD)
-        if not valid(value) and not (value is None and key in NULLABLE):
-            raise UserError(f"{key}={value!r} is not valid; it must be {words}")
+        require_valid(key, value)
     _check_together(config)
     return config
+
+
+def require_valid(key: str, value: Any) -> Any:
+    words, valid = RULES.get(key.rpartition(".")[2], WORD)
+    if not valid(value) and not (value is None and key in NULLABLE):
+        raise UserError(f"{key}={value!r} is not valid; it must be {words}")
+    return value
 
 
 def _interpolation_line(cfg: DictConfig, error: OmegaConfBaseException) -> str:

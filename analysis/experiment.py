@@ -1,90 +1,52 @@
 """Experiments: configs/experiment/<name>.yaml -> the exact list of its runs, each with its command and directory.
 
-    methods: [diayn, {label: AMPED without surgery, agent: amped, surgery: sum}]   an agent, or words for pretrain.py
+    methods: [diayn, {label: AMPED without surgery, agent: amped, surgery: sum}]   an agent, or words for the scripts
     grid: {domain: tree_maze, skill_dim: [5, 10], seed: [1, 2]}                    every combination; or a list of grids
     preset: cpu, or {name: cpu, num_train_frames: 1250000}                         the size; preset= replaces all of it
-    figure: {kind: ..., ...}                                                       how to show them (analysis.figure)
+    finetune: {task: all}                                                          optional: fine-tunings after each run
+    figure: {kind: ..., ...}                                                       how to show them
+
+A method's list, seed: [1, 2, 3], leaves it those points of the grid; its `finetune` holds words for finetune.py alone.
+Methods that differ in nothing but those share their pre-trainings.
 """
 
 from __future__ import annotations
 
 import difflib
 import itertools
-import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import hydra
-import torch
 import yaml
 from hydra.errors import HydraException
-from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-import pretrain
-from agent import build
-from agent.cli import one_line, quote_paths
-from agent.rundir import RunDirectory, run_path
-from agent.settings import resolve
+from agent.cli import one_line
+from agent.rundir import RunDirectory
 from analysis.maze_episodes import CONFIGS
-from utils import UserError
+from analysis.planned import LABELS, Run, as_word, finetuning, pretraining, tasks, tasks_of
+from utils import UserError, choose
 
-KEYS = ("title", "preset", "methods", "grid", "figure")
-LABELS = {"amped": "AMPED", "amped_literal": "AMPED literal", "amped_release": "AMPED release", "becl": "BeCL",
-          "cesd": "CeSD", "cic": "CIC", "comsd": "ComSD", "diayn": "DIAYN"}  # as the paper writes them
-FIRST, LAST = ("agent", "domain", "preset"), ("seed", "run_root")  # of a command's words
+KEYS, OPTIONAL = ("title", "preset", "methods", "grid", "figure"), ("finetune",)
+OF_ONE_PHASE = ("num_train_frames", "snapshots")  # what both phases have, each its own
 
 Grid = dict[str, list[str]]
+Words = dict[str, str]
 
 
-class Run(NamedTuple):
-    """A pre-training: `words` is what pretrain.py is told, `point` where it lies in the grid."""
-
-    label: str
-    point: dict[str, str]
-    words: list[str]
-    config: dict[str, Any]
-    device: torch.device
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return ", ".join([self.label, *spell(self.point)])
-
-    @property
-    def command(self) -> str:
-        return shlex.join(["python", "pretrain.py", *self.words])
-
-    @property
-    def state(self) -> str:
-        directory = RunDirectory(self.path, self.config)
-        if directory.finished or not (self.path / "config.yaml").exists():
-            return "finished" if directory.finished else "missing"
-        newest = directory.checkpoints()[:1]
-        return f"unfinished ({int(newest[0].stem.partition('_')[2]) if newest else 0:,})"
-
-    def snapshot(self, frame: int | None = None) -> Path:
-        return RunDirectory(self.path, self.config).snapshot_path(
-            self.config["num_train_frames"] if frame is None else frame)
+class Method(NamedTuple):
+    words: Words
+    finetune: Words
+    only: Grid  # the points of the grid at which it runs
 
 
 class Experiment(NamedTuple):
     name: str
     title: str
-    runs: list[Run]
+    runs: list[Run]  # pre-trainings
+    finetunings: list[Run]
     figure: dict[str, Any]
-
-
-def spell(point: dict[str, str]) -> list[str]:
-    """{"skill_dim": "6", "seed": "1"} -> ["6 skills", "seed 1"]."""
-    forms = {"domain": "{}", "skill_dim": "{} skills", "seed": "seed {}"}
-    return [forms.get(key, key + "={}").format(value) for key, value in point.items()]
-
-
-def as_word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def as_list(value: Any) -> list:
@@ -110,14 +72,16 @@ def read(name: str) -> dict[str, Any]:
         found = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict) or set(found) != set(KEYS):
-        raise UserError(f"{path} must have the keys {', '.join(KEYS)}, and no others")
+    if not isinstance(found, dict) or not set(KEYS) <= set(found) <= {*KEYS, *OPTIONAL}:
+        raise UserError(f"{path} must have the keys {', '.join(KEYS)}, may have {', '.join(OPTIONAL)}, and no others")
     if not isinstance(found["figure"], dict) or not all(isinstance(g, dict) for g in as_list(found["grid"])):
         raise UserError(f"{path}: figure is a mapping, grid a mapping or a list of mappings")
+    if not isinstance(found.get("finetune", {"task": ""}), dict) or "task" not in found.get("finetune", {"task": ""}):
+        raise UserError(f"{path}: finetune is a mapping with a task, or a list of them, or all")
     return found
 
 
-def split_words(words: list[str]) -> dict[str, str]:
+def split_words(words: list[str]) -> Words:
     given = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -129,23 +93,32 @@ def split_words(words: list[str]) -> dict[str, str]:
     return given
 
 
-def make_methods(entries: list, chosen: str | None) -> list[tuple[str, dict[str, str]]]:
-    """Label and words of each; `chosen` picks some by label or agent, or brings agents that are not in the list."""
-    methods = {}
-    for entry in entries:
-        words = {"agent": entry} if isinstance(entry, str) else {k: as_word(v) for k, v in entry.items()}
-        if "agent" not in words:
-            raise UserError(f"method {entry} has no agent")
-        methods[words.pop("label", LABELS.get(words["agent"], words["agent"]))] = words
+def take(given: Words, prefix: str) -> Words:
+    """The words that begin with the prefix, which they lose; they leave `given`."""
+    return {key[len(prefix):]: given.pop(key) for key in list(given) if key.startswith(prefix)}
+
+
+def make_method(entry: Any) -> tuple[str, Method]:
+    entry = {"agent": entry} if isinstance(entry, str) else dict(entry)
+    if "agent" not in entry:
+        raise UserError(f"method {entry} has no agent")
+    name, tuned = entry.pop("label", entry["agent"]), entry.pop("finetune", {})
+    only = {key: [as_word(v) for v in entry.pop(key)] for key in list(entry) if isinstance(entry[key], list)}
+    return name, Method({k: as_word(v) for k, v in entry.items()}, {k: as_word(v) for k, v in tuned.items()}, only)
+
+
+def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
+    """By name; `chosen` picks some by name, label or agent, or brings agents that are not in the list."""
+    methods = dict(map(make_method, entries))
     if chosen is None:
-        return list(methods.items())
-    known = {name.lower(): label for label, words in methods.items()
-             for name in ((label, words["agent"]) if len(words) == 1 else (label,))}
+        return methods
+    known = {word.lower(): name for name, method in methods.items()
+             for word in (name, LABELS.get(name, name), *[method.words["agent"]] * (len(method.words) == 1))}
     picked = [known.get(name.lower(), name) for name in dict.fromkeys(chosen.split(","))]
-    return [(LABELS.get(label, label), methods.get(label, {"agent": label})) for label in picked]
+    return {name: methods.get(name, Method({"agent": name}, {}, {})) for name in picked}
 
 
-def make_grids(entries: Any, given: dict[str, str]) -> list[Grid]:
+def make_grids(entries: Any, given: Words) -> list[Grid]:
     """With the values on the command line in place of a key's own. A key that tells several grids apart picks among
     them instead: domain=tree_maze leaves the grid of that maze."""
     grids = [{key: list(dict.fromkeys(map(as_word, as_list(values)))) for key, values in entry.items()}
@@ -166,33 +139,79 @@ def make_grids(entries: Any, given: dict[str, str]) -> list[Grid]:
     return grids
 
 
-# ----------------------------------------------------------------------------------------------------- composing
+# ----------------------------------------------------------------------------------------------------- the runs
 
 
-def compose(words: list[str]) -> DictConfig:
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose("pretrain", words)
+class Plan(NamedTuple):
+    """Who runs what: the words of all runs, of pre-trainings and of fine-tunings. No tasks: no fine-tunings."""
+
+    methods: dict[str, Method]
+    points: list[Words]
+    shared: Words
+    pretrain: Words
+    finetune: Words
+    tasks: list[str]
 
 
-def order(words: dict[str, str]) -> list[str]:
-    """Agent, domain and preset first, the seed last; paths quoted as pretrain.py quotes them."""
-    middle = [key for key in words if key not in FIRST + LAST]
-    return quote_paths([f"{key}={words[key]}" for key in (*FIRST, *middle, *LAST) if key in words])
+def make_plan(found: dict[str, Any], given: Words) -> Plan:
+    methods = make_methods(found["methods"], given.pop("methods", None))
+    if "seed" in given:  # the user's own stand for every method
+        methods = {name: method._replace(only={key: values for key, values in method.only.items() if key != "seed"})
+                   for name, method in methods.items()}
+    before, after, wanted = take(given, "pretrain."), take(given, "finetune."), []
+    if "finetune" in found:
+        tuned = {key: as_word(value) for key, value in found["finetune"].items() if key != "task"}
+        after, wanted = {**tuned, **after}, make_tasks(found["finetune"]["task"], given.pop("task", None))
+        for key in OF_ONE_PHASE:
+            if key in given:
+                raise UserError(f"{key}= means something else in each phase; give pretrain.{key}= or finetune.{key}=")
+    grids = make_grids(found["grid"], given)
+    points = [dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())]
+    size = dict(found["preset"]) if isinstance(found["preset"], dict) else {"name": found["preset"]}
+    preset = size.pop("name")
+    if "preset" in given:  # another preset has another size
+        preset, size = given.pop("preset"), {}
+    before = {**{key: as_word(value) for key, value in size.items()}, **before}
+    keys = {key for grid in grids for key in grid}
+    shared = {"preset": preset, **{key: value for key, value in given.items() if key not in keys}}
+    return Plan(methods, points, shared, before, after, wanted)
 
 
-def make_run(label: str, point: dict[str, str], words: list[str]) -> Run:
-    config, device = build.settle_machine(resolve(compose(words)))
-    return Run(label, point, words, config, device, run_path(config, words))
+def make_tasks(entry: Any, given: str | None) -> list[str]:
+    found = given.split(",") if given else list(tasks()) if entry == "all" else as_list(entry)
+    return [choose("task", task, tuple(tasks())) for task in found]
 
 
-def train(words: list[str]) -> None:
-    """One run as `python pretrain.py` makes it, in a process of its own."""
-    pretrain.pretrain(compose(words), words)
+def make_runs(plan: Plan) -> tuple[list[Run], list[Run]]:
+    """Pre-trainings, and the fine-tunings after them, in the order of the grid."""
+    before: dict[Path, Run] = {}
+    after: dict[Path, Run] = {}
+    for point, (name, method) in itertools.product(plan.points, plan.methods.items()):
+        if any(point.get(key) not in values for key, values in method.only.items()):
+            continue
+        run = pretraining(name, point, {**point, **method.words, **plan.shared, **plan.pretrain})
+        if run.config["agent"]["objective"] is None:  # DDPG: fine-tuning is all it does
+            run = None
+        elif plan.tasks:
+            run = before.setdefault(run.path, run)
+        else:
+            keep(before, run)
+        own = {key: value for key, value in point.items() if key != "domain"}
+        for task in (task for task in tasks_of(point["domain"]) if task in plan.tasks):
+            words = {**own, "task": task, **method.words, **plan.shared, **plan.finetune, **method.finetune}
+            keep(after, finetuning(name, {"task": task, **own}, words, run))
+    return list(before.values()), list(after.values())
+
+
+def keep(runs: dict[Path, Run], run: Run) -> None:
+    if run.path in runs:
+        raise UserError(f"{runs[run.path].name} and {run.name} would be the same run; change or drop one")
+    runs[run.path] = run
 
 
 def load(words: list[str]) -> Experiment:
-    """experiment=NAME and any other key=value. A key of the grid replaces its values, methods= picks, figure.* is for
-    the drawing; everything else goes to every run."""
+    """experiment=NAME and any other key=value. A key of the grid replaces its values, methods= and task= pick, figure.*
+    is for the drawing, pretrain.* and finetune.* for the runs of one phase; everything else goes to every run."""
     given = split_words(words)
     if "experiment" not in given:
         raise UserError(f"experiment= is missing; choose from {', '.join(names())}")
@@ -200,24 +219,19 @@ def load(words: list[str]) -> Experiment:
     found = read(name)
     if "agent" in given:
         raise UserError("agent= is what the methods differ in; give methods=AGENT,AGENT")
-    methods, grids = make_methods(found["methods"], given.pop("methods", None)), make_grids(found["grid"], given)
-    figure = {**found["figure"], **{key[7:]: yaml.safe_load(given.pop(key)) for key in list(given)
-                                    if key.startswith("figure.")}}
-    keys = {key for grid in grids for key in grid}
-    size = found["preset"] if isinstance(found["preset"], dict) else {"name": found["preset"]}
-    size = {"preset" if key == "name" else key: as_word(value) for key, value in size.items() if "preset" not in given}
-    shared = {**size, **{key: value for key, value in given.items() if key not in keys}}
-    points = [dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())]
+    figure = {**found["figure"], **{key: yaml.safe_load(value) for key, value in take(given, "figure.").items()}}
+    plan = make_plan(found, given)
     try:
-        runs = [make_run(label, point, order({**point, **own, **shared})) for point in points for label, own in methods]
+        runs, finetunings = make_runs(plan)
     except (HydraException, OmegaConfBaseException) as error:
+        keys = {key for point in plan.points for key in point}
         line = re.sub("--help lists the keys and groups", "python pretrain.py --help lists them; " + (
             f"{name} itself has methods, {', '.join(sorted(keys))} and figure.{{{','.join(found['figure'])}}}"),
             one_line(error))
         raise UserError(line) from error
-    for one, other in itertools.combinations(runs, 2):
-        if one.path == other.path:
-            raise UserError(f"{one.name} and {other.name} would be the same run; change or drop one")
+    if not runs and not finetunings:
+        raise UserError(f"experiment={name} has no runs with {' '.join(words)}; its methods are "
+                        f"{', '.join(plan.methods)}")
     for run in runs:
         RunDirectory(run.path, run.config).check()
-    return Experiment(Path(name).stem, found["title"], runs, figure)
+    return Experiment(Path(name).stem, found["title"], runs, finetunings, figure)

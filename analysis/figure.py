@@ -17,13 +17,15 @@ from tqdm import tqdm
 
 from agent.pool import Job, Pool, default_workers
 from agent.runner import Interrupted
-from analysis.experiment import Experiment, Run, load, names, spell, train
+from analysis.experiment import Experiment, load, names
 from analysis.maze import EPISODES, KEY, MINE_STEPS, at_least, small_print, trajectories, write_rows
 from analysis.maze_episodes import load as load_trained
 from analysis.maze_episodes import maze_domains
 from analysis.maze_pictures import draw_figure
 from analysis.maze_rows import BOUNDS, Measured, Target, measure_all
 from analysis.maze_tables import NAMES, draw_bars, markdown, screen
+from analysis.plan import plan
+from analysis.planned import Run, spell, train
 from utils import UserError, choose, write_text
 
 KINDS = {"skills": set(), "evolution": {"skill", "snapshots", "epochs"}, "bars": {"measures", "bounds"},
@@ -82,15 +84,6 @@ def make_targets(experiment: Experiment) -> list[Target]:
         for bound in figure.get("bounds", []):
             bounds.setdefault((group_of(run), bound), Target(BOUNDS[bound], group_of(run), run, 0, bound))
     return targets + list(bounds.values())
-
-
-def plan(experiment: Experiment) -> None:
-    states = [run.state for run in experiment.runs]
-    counts = ", ".join(f"{sum(state.startswith(name) for state in states)} {name}"
-                       for name in ("finished", "unfinished", "missing"))
-    print(f"{experiment.name}: {experiment.title}\n{len(states)} runs: {counts}")
-    for run, state in zip(experiment.runs, states, strict=True):
-        print(f"{state:<22}{run.command}")
 
 
 # ------------------------------------------------------------------------------------------------------ training

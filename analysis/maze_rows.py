@@ -13,9 +13,9 @@ import torch
 from tqdm import tqdm
 
 from agent.pool import Job, Pool
-from analysis.experiment import Run
 from analysis.maze import as_text, measure_bound, measure_snapshot
 from analysis.maze_episodes import load
+from analysis.planned import Run
 from utils import UserError, read_json, write_text
 
 ROOT = Path(__file__).resolve().parent.parent

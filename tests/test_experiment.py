@@ -99,10 +99,15 @@ CAPTIONS = {  # methods, maze, numbers of skills, seeds
 
 def test_a_figure_needs_exactly_the_runs_of_its_caption_and_shares_them_with_the_study():
     """The study: every method on both mazes with three seeds, and AMPED without surgery."""
-    found = {name: experiment.load([f"experiment={name}"]) for name in experiment.names()}
-    assert set(found) == {*CAPTIONS, "maze_study", "maze_projection"}
+    found = {name: experiment.load([f"experiment={name}"]) for name in experiment.names()
+             if experiment.read(name)["figure"]["kind"] in figure.KINDS}
+    assert set(found) == {*CAPTIONS, "maze_study", "maze_projection", "maze_tuning"}
     for each in found.values():
         figure.check(each)
+    searched = [(run.config["agent"]["name"], run.config["learner"]["lr"], run.config["learner"]["entropy_weight"])
+                for run in found["maze_tuning"].runs]
+    assert searched == [(a, lr, w) for lr in (3e-4, 1e-3) for w in (0.025, 0.01) for a in SIX]
+    assert not {run.config["seed"] for run in found["maze_tuning"].runs} & {1, 2, 3}
     for name, (agents, domain, counts, seeds) in CAPTIONS.items():
         assert described(found[name]) == [(a, domain, n, seed, "cpu") for n in counts for seed in seeds for a in agents]
     study, agents = found.pop("maze_study"), [*SIX, "amped_literal", "amped"]
@@ -135,7 +140,7 @@ def test_words_replace_the_grid_pick_methods_and_reach_every_run(tmp_path):
     runs = [(run.config["agent"]["name"], run.config["seed"]) for run in found.runs]
     assert runs == [("amped", 4), ("rnd", 4), ("amped", 2), ("rnd", 2)]
     assert all(run.config["learner"]["lr"] == 0.1 and run.config["preset"]["name"] == "cpu" for run in found.runs)
-    where = "pretrain/tree_maze/amped/cpu,learner.lr=0.1,num_train_frames=1250000,skill_dim=6/seed_4"
+    where = "pretrain/tree_maze/amped/cpu,learner.lr=0.1,skill_dim=6/seed_4"
     assert found.runs[0].path == tmp_path / "a, b" / where and found.runs[0].label == "AMPED"
     (paper,) = experiment.load(["experiment=fig_tree6", "methods=cic", "preset=paper"]).runs
     assert paper.config["preset"]["name"] == "paper" and paper.path.parts[-2] == "paper,skill_dim=6"
@@ -169,7 +174,7 @@ def test_one_command_trains_measures_and_draws_and_the_next_time_does_none_of_it
     diayn, amped = experiment.load(list(words)).runs
     assert cli("pretrain", *diayn.words).code == 0
     before = draw(*words, "--plan")
-    assert before.code == 0 and "2 runs: 1 finished, 0 unfinished, 1 missing" in before.out
+    assert before.code == 0 and "2 pre-trainings: 1 finished, 0 unfinished, 1 missing" in before.out
     states = {"finished": diayn, "missing": amped}
     assert before.out.splitlines()[2:] == [f"{state:<22}{run.command}" for state, run in states.items()]
     assert not amped.path.exists()
@@ -359,8 +364,8 @@ def test_ceilings_are_log_n_for_information_and_the_oracle_for_entropy(tmp_path)
 
 
 @pytest.mark.parametrize("words, expected", [
-    ((), "experiment= is missing; choose from fig_entropy_mi, "),
-    (("experiment=fig_tree",), "is not known; choose from fig_entropy_mi, "),
+    ((), "experiment= is missing; choose from fig_conflict, fig_entropy_mi, "),
+    (("experiment=fig_tree",), "is not known; choose from fig_conflict, fig_entropy_mi, "),
     (("experiment=none.yaml",), "experiment=none.yaml is not known"),
     (("experiment=fig_tree6", "lr"), "lr is not key=value"),
     (("experiment=fig_tree6", "seed=1", "seed=2"), "seed= is given twice"),
@@ -394,7 +399,7 @@ def test_a_yaml_of_ones_own_is_an_experiment_and_a_wrong_one_is_refused(draw, tm
     own.write_text("title: T\npreset: smoke\nmethods: [{label: no noise, agent: diayn, learner.entropy_weight: 0}]\n"
                    "grid: {domain: square_maze, skill_dim: 3}\nfigure: {kind: skills}\n")
     planned = draw(f"experiment={own}", f"run_root={tmp_path}", "--plan")
-    assert planned.code == 0 and planned.out.startswith("mine: T\n1 runs: 0 finished"), planned
+    assert planned.code == 0 and planned.out.startswith("mine: T\n1 pre-training: 0 finished"), planned
     assert "agent=diayn domain=square_maze preset=smoke skill_dim=3 learner.entropy_weight=0" in planned.out
     for text in ("title: T\n", "- a\n", "title: [\n"):
         own.write_text(text)
