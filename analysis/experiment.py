@@ -25,7 +25,8 @@ from omegaconf.errors import OmegaConfBaseException
 from agent.cli import one_line
 from agent.rundir import RunDirectory
 from analysis.maze_episodes import CONFIGS
-from analysis.planned import LABELS, Run, as_word, finetuning, pretraining, tasks, tasks_of
+from analysis.palette import label
+from analysis.planned import Run, as_word, finetuning, pretraining, tasks, tasks_of
 from utils import UserError, choose
 
 KEYS, OPTIONAL = ("title", "preset", "methods", "grid", "figure"), ("finetune",)
@@ -113,7 +114,7 @@ def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
     if chosen is None:
         return methods
     known = {word.lower(): name for name, method in methods.items()
-             for word in (name, LABELS.get(name, name), *[method.words["agent"]] * (len(method.words) == 1))}
+             for word in (name, label(name), *[method.words["agent"]] * (len(method.words) == 1))}
     picked = [known.get(name.lower(), name) for name in dict.fromkeys(chosen.split(","))]
     return {name: methods.get(name, Method({"agent": name}, {}, {})) for name in picked}
 

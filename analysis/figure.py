@@ -38,6 +38,8 @@ KINDS = {"skills": set(), "evolution": {"skill", "snapshots", "epochs"}, "bars":
 def check(experiment: Experiment) -> None:
     """Refuse what could not be drawn before anything is trained for it."""
     figure = experiment.figure
+    if figure.get("kind") in ("scores", "conflict"):
+        raise UserError(f"{experiment.name} is not of mazes: python -m analysis.table experiment={experiment.name}")
     kind = choose("figure.kind", figure.get("kind"), tuple(KINDS))
     if set(figure) != KINDS[kind] | {"kind"}:
         raise UserError(f"figure.kind={kind} has the keys {', '.join(sorted(KINDS[kind])) or 'kind only'}; given: "

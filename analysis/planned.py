@@ -19,12 +19,9 @@ from agent.cli import quote_paths
 from agent.rundir import RunDirectory, run_path, variant_name
 from agent.settings import require_valid, resolve
 from analysis.maze_episodes import CONFIGS
+from analysis.palette import label
 from utils import UserError, choose
 
-LABELS = {"amped": "AMPED", "amped_literal": "AMPED literal", "amped_release": "AMPED release", "aps": "APS",
-          "apt": "APT", "becl": "BeCL", "cesd": "CeSD", "cic": "CIC", "comsd": "ComSD", "dads": "DADS", "ddpg": "DDPG",
-          "diayn": "DIAYN", "icm": "ICM", "proto": "ProtoRL", "rnd": "RND", "smm": "SMM",
-          "metra_continuous": "METRA, continuous", "metra_discrete": "METRA, discrete"}  # as the paper writes them
 FIRST, LAST = ("agent", "domain", "task", "preset"), ("seed", "run_root")  # of a command's words
 
 
@@ -41,7 +38,7 @@ class Run(NamedTuple):
 
     @property
     def label(self) -> str:
-        return LABELS.get(self.method, self.method)
+        return label(self.method)
 
     @property
     def phase(self) -> str:

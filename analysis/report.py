@@ -1,0 +1,189 @@
+"""One page with every table and figure that the runs at hand allow: python -m analysis.report [key=value ...] (--help)
+
+The paper beside ours, with the command that makes each. Runs come from run_root; where it has none, from results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from agent.results import git_state
+from analysis import html, paper, score_figures
+from analysis.experiment import load, names, read, split_words
+from analysis.gathered import Gathered, gather, nothing, shipped, shipped_names
+from analysis.table import aggregates, make_figures, make_tables
+from utils import UserError, write_text
+
+RESULTS = paper.RESULTS
+FILMS = 12  # at most so many are put into the page
+FILM_BYTES = 30_000_000  # of all of them together
+THEORY = {
+    "theorem": "Theorem 1 by simulation: how often the greedy selector errs, beside what the theorem allows.",
+    "toy": "The AnInfoNCE toy: objective and loss against the distance of two Gaussians.",
+    "structure": "How much of the conflict is structural: one critic, one bootstrap, two rewards.",
+}
+CAPTIONS = {"aggregate": "Aggregate scores of all complete seeds, with bootstrap intervals.",
+            "profiles": "Share of runs above each score.", "curves": "Scores over frames of fine-tuning, per task.",
+            "bars": "Episode returns per task; hatched: the paper's."}
+
+
+# --------------------------------------------------------------------------------------------------------- sections
+
+
+def of_kind(*kinds: str) -> list[str]:
+    return [name for name in names() if read(name)["figure"].get("kind") in kinds]
+
+
+def find(name: str, words: list[str], root: Path) -> Gathered | None:
+    """From run_root, else as shipped; None: neither has a finished run."""
+    found = gather(load([f"experiment={name}", *words])) if root.is_dir() else None
+    if found is not None and len(found.evaluations):
+        return found
+    return shipped(name) if name in shipped_names() else None
+
+
+def commands(name: str, script: str) -> str:
+    return html.command(f"python -m analysis.plan experiment={name}", f"python -m analysis.{script} experiment={name}")
+
+
+def provenance(found: Gathered) -> str:
+    """Which commits and machines the rows are from."""
+    rows = found.evaluations[found.evaluations["final"]]
+    commits = ", ".join(sorted({str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+                                for commit, dirty in zip(rows["commit"], rows["dirty"], strict=True)}))
+    devices = ", ".join(sorted(set(rows["device"])))
+    return f'<p class="note">{len(rows)} finished runs on {devices}; commit {commits}.</p>'
+
+
+def scores_section(name: str, words: list[str], root: Path) -> str:
+    """Tables and figures of one experiment; of one that the paper does not have nothing, unless it has runs."""
+    entry, found = read(name), find(name, words, root)
+    if found is None and not name.startswith("table_"):
+        return ""
+    gathered = found or nothing()
+    parts = [f'<h3 id="{name}">{html.escape(name)}: {html.escape(entry["title"])}</h3>', commands(name, "table")]
+    if found is not None:
+        parts.append(provenance(found))
+    made = make_tables(entry["figure"]["paper"], entry["title"], gathered)
+    numbers, gaps = aggregates(gathered)
+    figures = make_figures(entry["figure"]["paper"], gathered, numbers)
+    parts += [html.picture(figure, CAPTIONS[part]) for part, figure in figures.items()]
+    parts += [html.fold(f"Table: {part.replace('_', ', ')}", html.prose(table.markdown()), unfolded=part == "returns")
+              for part, table in made.items()]
+    if "improvement" in numbers:
+        table = numbers["improvement"].round(3).astype(str)
+        rows = [list(table), ["---"] * len(table.columns), *table.to_numpy().tolist()]
+        text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        parts.append(html.fold("Probability of improvement", html.prose(text)))
+    missing = [*gathered.gaps, *gaps]
+    return "".join(parts) + (html.fold(f"Missing ({len(missing)} lines)", html.bullets(missing)) if missing else "")
+
+
+def conflict_section(words: list[str], root: Path) -> str:
+    found = find("fig_conflict", words, root)
+    train = found.train if found is not None and len(found.train) else None
+    return (commands("fig_conflict", "table") + ("" if found is None else provenance(found)) + html.picture(
+        score_figures.conflict(train), "Share of conflicts and cosine of the two gradients over pre-training."))
+
+
+def maze_section(root: Path) -> str:
+    """As python -m analysis.figure left them: below run_root, else as shipped."""
+    parts = []
+    for name in of_kind("table", "skills", "bars", "evolution"):
+        picture, own = (folder / f"{name}.png" for folder in (RESULTS / "maze", root / "figures"))
+        picture = own if own.exists() else picture
+        parts.append(f'<h3 id="{name}">{html.escape(name)}: {html.escape(read(name)["title"])}</h3>')
+        parts.append(html.command(f"python -m analysis.figure experiment={name}"))
+        if not picture.exists():
+            parts.append('<p class="note">Not made yet.</p>')
+            continue
+        parts.append(html.picture(picture, read(name)["title"]))
+        if picture.with_suffix(".md").exists():
+            parts.append(html.fold("Table", html.prose(picture.with_suffix(".md").read_text().partition("\n")[2])))
+    return "".join(parts)
+
+
+def theory_section() -> str:
+    parts = []
+    for name, caption in THEORY.items():
+        for picture in sorted((RESULTS / "theory").glob(f"{name}*.png")):
+            parts += [html.command(f"python -m analysis.{name}"), html.picture(picture, caption)]
+    return "".join(parts) or '<p class="note">Not made yet.</p>'
+
+
+def skills_section(root: Path) -> str:
+    """The last picture of each maze run, and films."""
+    last = {}
+    for path in root.glob("pretrain/*/*/*/seed_*/skills_*.png"):
+        frame = int(path.stem.partition("_")[2])
+        last[path.parent] = max(last.get(path.parent, (-1, path)), (frame, path))
+    parts = [html.picture(path, f"{path.parent.relative_to(root / 'pretrain')}, frame {frame:,}")
+             for frame, path in sorted(last.values(), key=lambda each: each[1])]
+    films, rest, size = [], [], 0
+    for path in sorted([*root.glob("**/*.mp4")], key=lambda path: path.stat().st_mtime, reverse=True):
+        size += path.stat().st_size
+        fits = len(films) < FILMS and size <= FILM_BYTES
+        (films if fits else rest).append(path)
+    parts += [html.picture(path, str(path.relative_to(root))) for path in films]
+    parts += [html.picture(path, caption) for path, caption in (
+        (RESULTS / "gallery.png", "The environments."),
+        (RESULTS / "filmstrip_walker.png", "Skills of a walker as filmstrips.")) if path.exists() and not parts]
+    more = html.bullets(str(path) for path in rest)
+    return f'<div class="row">{"".join(parts)}</div>' + (html.fold(f"{len(rest)} more films", more) if rest else "")
+
+
+def paper_section() -> str:
+    text = (RESULTS / "paper" / "README.md").read_text()
+    return (html.prose("Every number that the paper prints is in `results/paper/*.csv`, and the claims of its text in "
+                       "`claims.csv`. Where they disagree with each other:")
+            + html.fold("All disagreements", html.prose(text.partition("\n")[2])))
+
+
+# ------------------------------------------------------------------------------------------------------------- page
+
+
+def make(words: list[str], out: Path) -> Path:
+    given = split_words(words)
+    if "experiment" in given:
+        raise UserError("experiment= has no place here: the report shows all of them")
+    root = Path(given.get("run_root", "runs"))
+    if "run_root" in given and not root.is_dir():
+        raise UserError(f"run_root={root} is no directory; give the run_root of your runs, or none")
+    tables = of_kind("scores")
+    first = [name for name in ("table_urlb", *tables) if name in tables]
+    sections = {
+        "URLB": "".join(scores_section(name, words, root) for name in dict.fromkeys(first)
+                        if read(name)["figure"]["paper"] == "urlb"),
+        "Ablations": "".join(scores_section(name, words, root) for name in tables
+                             if read(name)["figure"]["paper"] != "urlb"),
+        "Conflict": conflict_section(words, root), "Mazes": maze_section(root), "Theory": theory_section(),
+        "Skills": skills_section(root), "The paper against itself": paper_section(),
+    }
+    state = git_state()
+    lead = ("Adaptive multi-objective projection for balancing exploration and skill diversification: the paper's "
+            f"tables and figures beside the runs at hand (`{root}`"
+            + (", which is not there: shipped results only" if not root.is_dir() else "") + ").")
+    commit = f", commit {state['commit'][:7]}{' with changes' if state['dirty'] else ''}" if state else ""
+    path = out / "index.html"
+    write_text(path, html.page("AMPED: report", lead, sections, f"Made by `python -m analysis.report`{commit}."))
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("words", nargs="*", metavar="key=value", help="run_root=DIR, preset=cpu and other keys that "
+                        "your runs were given, as python -m analysis.plan takes them")
+    parser.add_argument("--out", type=Path, default=Path("report"), help="directory (%(default)s)")
+    args = parser.parse_intermixed_args()
+    try:
+        path = make(args.words, args.out)
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()
