@@ -32,7 +32,7 @@ new_venv = $(call refuse,$(call version,$(PYTHON),sys))$(refuse_bare)$(PYTHON) -
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo pretrain finetune test lint clean
+.PHONY: help setup demo pretrain finetune report test lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ pretrain: $(STAMP)  ## pretrain.py; ARGS="agent=amped domain=walker preset=cpu s
 
 finetune: $(STAMP)  ## finetune.py; ARGS="agent=amped task=walker_run preset=cpu seed=3"
 	$(BIN)/python finetune.py $(ARGS)
+
+report: $(STAMP)  ## every table and figure that the runs at hand allow, on one page: report/index.html
+	$(BIN)/python -m analysis.report $(ARGS)
 
 test: $(STAMP)  ## the test suite on all cores; ARGS="-k surgery", ARGS="-m slow" or ARGS="-n 0" (one process) for pytest
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.experiment import Experiment
+from analysis.experiment import Experiment, load
 from analysis.planned import Run
 from analysis.runs import read_curves, read_run, read_train
 from utils import write_text
@@ -121,3 +121,11 @@ def shipped(name: str) -> Gathered:
     conflict = SHIPPED / f"{name}_conflict.csv"
     return Gathered(pd.read_csv(SHIPPED / f"{name}.csv", keep_default_na=False, na_values={"threads": [""]}),
                     pd.read_csv(conflict) if conflict.exists() else nothing().train, [])
+
+
+def find(name: str, words: list[str], root: Path) -> Gathered | None:
+    """The finished runs of an experiment below run_root, else the shipped ones; None: there are neither."""
+    found = gather(load([f"experiment={name}", *words])) if root.is_dir() else nothing()
+    if len(found.evaluations):
+        return found
+    return shipped(name) if name in shipped_names() else None

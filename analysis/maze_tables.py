@@ -9,6 +9,7 @@ import numpy as np
 
 from analysis.maze_pictures import save_picture
 from analysis.maze_rows import Measured
+from analysis.palette import colours
 
 SHOWN = ("coverage", "entropy_kl", "mi_grid", "mi_mine", "separability")
 RATIOS = ("coverage", "mi_grid")  # in which a method is compared with the best one
@@ -90,11 +91,12 @@ def ceiling(lines: dict[str, list[Measured]], name: str) -> tuple[float, str] | 
 
 def draw_bars(measured: list[Measured], names: list[str], path: Path) -> None:
     """A row of axes per group, a column per measure: means as bars, seeds as dots, ceilings dashed, floors dotted."""
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     groups = by_group(measured)
     labels = list(dict.fromkeys(each.label for each in measured if each.bound is None))
+    agents = {each.label: each.row["agent"] for each in measured}
+    paint = colours(agents[label] for label in labels)
     wide = max(2.4, 0.42 * len(labels) + 0.9)
     figure = Figure(figsize=(wide * len(names), 2.2 * len(groups) + 1), dpi=100, layout="constrained")
     axes = figure.subplots(len(groups), len(names), squeeze=False)
@@ -104,7 +106,8 @@ def draw_bars(measured: list[Measured], names: list[str], path: Path) -> None:
             for x, label in enumerate(labels):
                 seeds = lines.get(label, [])
                 if seeds:
-                    axis.bar(x, mean(seeds, name), 0.75, color=colormaps["tab10"](x % 10), alpha=0.55)
+                    again = agents[label] in [agents[before] for before in labels[:x]]  # the same agent, changed
+                    axis.bar(x, mean(seeds, name), 0.75, color=paint[agents[label]], alpha=0.35 if again else 0.75)
                 axis.plot([x] * len(seeds), [each.value(name) for each in seeds], "o", color="black", markersize=3)
             if top := ceiling(lines, name):
                 axis.axhline(top[0], color="black", linestyle="--", linewidth=1)

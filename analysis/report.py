@@ -11,8 +11,8 @@ from pathlib import Path
 
 from agent.results import git_state
 from analysis import html, paper, score_figures
-from analysis.experiment import load, names, read, split_words
-from analysis.gathered import Gathered, gather, nothing, shipped, shipped_names
+from analysis.experiment import names, read, split_words
+from analysis.gathered import Gathered, find, nothing
 from analysis.table import aggregates, make_figures, make_tables
 from utils import UserError, write_text
 
@@ -34,14 +34,6 @@ CAPTIONS = {"aggregate": "Aggregate scores of all complete seeds, with bootstrap
 
 def of_kind(*kinds: str) -> list[str]:
     return [name for name in names() if read(name)["figure"].get("kind") in kinds]
-
-
-def find(name: str, words: list[str], root: Path) -> Gathered | None:
-    """From run_root, else as shipped; None: neither has a finished run."""
-    found = gather(load([f"experiment={name}", *words])) if root.is_dir() else None
-    if found is not None and len(found.evaluations):
-        return found
-    return shipped(name) if name in shipped_names() else None
 
 
 def commands(name: str, script: str) -> str:

@@ -123,7 +123,7 @@ def test_a_table_has_our_returns_beside_the_papers(smoke, monkeypatch, capsys, t
     assert cell["paper_mean"] == printed["mean"].item()
     for part in ("returns.md", "returns.tex", "hours_pretrain.md", "aggregate.csv", "aggregate.pdf", "curves.png",
                  "improvement.csv", "runs.csv"):
-        assert (tmp_path / f"smoke_{part}").stat().st_size > 100
+        assert (tmp_path / f"smoke_{part}").stat().st_size > 50
 
 
 @pytest.mark.parametrize("name", ["table_selection", "fig_conflict"])

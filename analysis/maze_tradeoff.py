@@ -1,0 +1,88 @@
+"""Coverage against information, one dot a run: python -m analysis.maze_tradeoff results/maze/maze_study_*.csv --out PNG
+
+The paper's claim in one picture: upper right is the coverage of methods that explore with the information of those that
+separate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.maze_pictures import save_picture
+from analysis.palette import colours, label, marker
+from utils import UserError
+
+NEEDED = {"domain", "agent", "skills", "coverage", "mi_grid", "command"}
+BOUNDS = {"random": ("random actions", "x"), "uniform": ("uniform states", "+")}
+
+
+def read(paths: list[Path]) -> pd.DataFrame:
+    """Rows of python -m analysis.figure, or of analysis.maze measure."""
+    frames = []
+    for path in paths:
+        try:
+            frames.append(pd.read_csv(path))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from error
+        if lacking := NEEDED - set(frames[-1]):
+            raise UserError(f"{path} has no {', '.join(sorted(lacking))}; give rows of python -m analysis.figure")
+    return pd.concat(frames, ignore_index=True)
+
+
+def name_of(row: pd.Series) -> str:
+    """A method, or which bound; what was overridden in the surgery is part of the name."""
+    if row["agent"] in BOUNDS:
+        return BOUNDS[row["agent"]][0]
+    return label(row["agent"]) + (" without surgery" if "surgery=sum" in row["command"] else "")
+
+
+def tradeoff(rows: pd.DataFrame) -> Figure:
+    """A panel per maze and number of skills; hollow: without surgery. The dashed line is log n."""
+    rows = rows.assign(name=rows.apply(name_of, axis=1))
+    groups = list(rows.groupby(["domain", "skills"], sort=False))
+    names = list(dict.fromkeys(rows["name"]))
+    paint = colours(agent for agent in rows["agent"] if agent not in BOUNDS)
+    figure = Figure(figsize=(3.9 * len(groups) + 1.9, 3.6), dpi=110, layout="constrained")
+    for axis, ((domain, skills), part) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+        for name in names:
+            runs = part[part["name"] == name]
+            for agent, some in runs.groupby("agent"):
+                colour, hollow = paint.get(agent, "black"), name.endswith("without surgery")
+                shape = BOUNDS[agent][1] if agent in BOUNDS else marker(agent)
+                axis.plot(some["coverage"], some["mi_grid"], shape, color=colour, label=name, markersize=7, alpha=0.85,
+                          markerfacecolor="none" if hollow else colour)
+        axis.axhline(math.log(skills), color="0.6", linestyle="--", linewidth=1)
+        title = f"{domain.replace('_', ' ')}, {skills} skills"
+        axis.set(title=title, xlabel="coverage", xlim=(0, 1.05), ylim=(0, None))
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("information about the skill (nats)")
+    handles: dict[str, Any] = {}
+    for axis in figure.axes:
+        for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=8)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("rows", nargs="+", type=Path, help="CSV files of python -m analysis.figure")
+    parser.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
+    args = parser.parse_args()
+    try:
+        save_picture(tradeoff(read(args.rows)), args.out)
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"picture: {args.out}")
+
+
+if __name__ == "__main__":
+    main()
