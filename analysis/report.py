@@ -97,12 +97,13 @@ def maze_section(root: Path) -> str:
     return "".join(parts)
 
 
-def theory_section() -> str:
+def theory_section(root: Path) -> str:
     parts = []
     for name, caption in THEORY.items():
-        for picture in sorted((RESULTS / "theory").glob(f"{name}*.png")):
-            parts += [html.command(f"python -m analysis.{name}"), html.picture(picture, caption)]
-    return "".join(parts) or '<p class="note">Not made yet.</p>'
+        shipped, own = (folder / "theory" / f"{name}.png" for folder in (RESULTS, root))
+        parts += [html.command(f"python -m analysis.{name}"),
+                  html.picture(own if own.exists() else shipped, caption)]
+    return "".join(parts)
 
 
 def skills_section(root: Path) -> str:
@@ -150,7 +151,7 @@ def make(words: list[str], out: Path) -> Path:
                         if read(name)["figure"]["paper"] == "urlb"),
         "Ablations": "".join(scores_section(name, words, root) for name in tables
                              if read(name)["figure"]["paper"] != "urlb"),
-        "Conflict": conflict_section(words, root), "Mazes": maze_section(root), "Theory": theory_section(),
+        "Conflict": conflict_section(words, root), "Mazes": maze_section(root), "Theory": theory_section(root),
         "Skills": skills_section(root), "The paper against itself": paper_section(),
     }
     state = git_state()

@@ -1,0 +1,73 @@
+"""What the three studies of theory share: one CSV and one figure each, the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+import torch
+
+from agent.runner import Interrupted
+from utils import UserError, write_atomic, write_text
+
+OUT = Path("runs/theory")
+LOOK = {"font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 7.5, "axes.spines.top": False,
+        "axes.spines.right": False, "lines.markersize": 4, "legend.frameon": False}
+
+Row = dict[str, Any]
+Study = Callable[[int], tuple[list[Row], plt.Figure, str]]  # seed -> rows, figure, summary
+
+
+def panels(rows: int, columns: int, height: float = 3.4) -> tuple[plt.Figure, list[plt.Axes]]:
+    with plt.rc_context(LOOK):
+        figure, axes = plt.subplots(rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False)
+    return figure, list(axes.flat)
+
+
+def save(out: Path, name: str, rows: list[Row], figure: plt.Figure) -> list[Path]:
+    """name.csv, name.png, name.pdf. No date goes in, so that the same seed gives the same bytes."""
+    paths = [out / f"{name}.{kind}" for kind in ("csv", "png", "pdf")]
+    write_text(paths[0], pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
+    with plt.rc_context(LOOK):
+        figure.tight_layout()
+        for path, options in zip(paths[1:], ({"dpi": 120}, {"metadata": {"CreationDate": None}}), strict=True):
+            write_atomic(path, lambda file, path=path, options=options: figure.savefig(
+                file, format=path.suffix[1:], **options))
+    plt.close(figure)
+    return paths
+
+
+def whole_number(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to 4294967295")
+    return int(text)
+
+
+def run(name: str, title: str, study: Study) -> None:
+    """The command line of one study."""
+    parser = argparse.ArgumentParser(prog=f"python -m analysis.{name}", description=title.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=OUT, help=f"directory for {name}.csv, .png and .pdf (%(default)s)")
+    parser.add_argument("--seed", type=whole_number, default=1, help="(%(default)s)")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+        with plt.rc_context(LOOK):
+            rows, figure, summary = study(args.seed)
+        paths = save(args.out, name, rows, figure)
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (Interrupted, KeyboardInterrupt):
+        print("interrupted; nothing was written", file=sys.stderr)
+        sys.exit(130)
+    print(summary)
+    print(f"written: {', '.join(map(str, paths))}")
