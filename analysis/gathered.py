@@ -6,6 +6,7 @@ missing, unfinished or unreadable is named in `gaps`.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +14,12 @@ import pandas as pd
 
 from analysis.experiment import Experiment, load
 from analysis.planned import Run
-from analysis.runs import read_curves, read_run, read_train
+from analysis.runs import read_csv, read_curves, read_run, read_train
 from utils import write_text
 
 SHIPPED = Path(__file__).resolve().parent.parent / "results" / "runs"
-COLUMNS = ["phase", "method", "domain", "task", "seed", "frame", "score", "final", "wall_seconds", "device", "threads",
-           "commit", "dirty", "command"]
+COLUMNS = ["phase", "method", "domain", "task", "seed", "frame", "score", "final", "distinct", "wall_seconds", "device",
+           "threads", "commit", "dirty", "command"]
 CONFLICT = ["surgery/conflict", "surgery/sample_conflict", "surgery/cosine", "surgery/dot"]
 TRAIN = ["method", "domain", "seed", "frame", *CONFLICT]
 
@@ -38,6 +39,12 @@ class Gathered(NamedTuple):
     def curves(self) -> pd.DataFrame:
         rows = self.evaluations
         return rows[rows["phase"] == "finetune"][["method", "domain", "task", "seed", "frame", "score"]]
+
+    @property
+    def distinct(self) -> pd.DataFrame:
+        """The skills that each selector made its first choice in its last 5000 steps, as scores."""
+        rows = self.evaluations[self.evaluations["final"] & self.evaluations["distinct"].notna()]
+        return rows.assign(score=rows["distinct"])[["method", "domain", "task", "seed", "score"]]
 
     @property
     def hours(self) -> pd.DataFrame:
@@ -84,11 +91,17 @@ def evaluations(run: Run, found: dict) -> pd.DataFrame:
     curve = read_curves([run.path]).assign(
         phase=run.phase, method=run.method, domain=found["domain"], task=found["task"] or "", seed=run.config["seed"],
         wall_seconds=found["wall_seconds"], device=found["device"], threads=found["threads"], commit=found["commit"],
-        dirty=found["dirty"], command=run.command)
+        dirty=found["dirty"], command=run.command, distinct=distinct(run.path))
     curve["score"], curve["final"] = curve["return_mean"], curve["frame"] == found["frame"]
     if "return_best" in curve:
         return pd.concat([curve.assign(method="single"), curve.assign(score=curve["return_best"])])
     return curve
+
+
+def distinct(path: Path) -> float:
+    """Of a selector's run, from the last row of its log; NaN of any other."""
+    rows = read_csv(path / "train.csv")
+    return float(rows[-1].get("skills/distinct_greedy") or "nan") if rows else math.nan
 
 
 def spell(gaps: list[tuple[Run, str]]) -> list[str]:
@@ -119,7 +132,7 @@ def shipped_names() -> list[str]:
 def shipped(name: str) -> Gathered:
     """As `save` wrote it."""
     conflict = SHIPPED / f"{name}_conflict.csv"
-    return Gathered(pd.read_csv(SHIPPED / f"{name}.csv", keep_default_na=False, na_values={"threads": [""]}),
+    return Gathered(pd.read_csv(SHIPPED / f"{name}.csv", keep_default_na=False, na_values={"threads": [""], "distinct": [""]}),
                     pd.read_csv(conflict) if conflict.exists() else nothing().train, [])
 
 

@@ -33,6 +33,9 @@ def make_tables(name: str, title: str, gathered: Gathered) -> dict[str, Table]:
     found = {"returns": tables.compare(gathered.scores, printed, caption=title)}
     if name == "urlb":
         found |= {f"hours_{phase}": tables.wall_clock(gathered.hours, phase) for phase in ("pretrain", "finetune")}
+    if name == "selection":
+        found["distinct"] = tables.compare(gathered.distinct, paper.load("unique_skills"), digits=2,
+                                           caption="Skills that are the selector's first choice in its last 5000 steps")
     return found
 
 

@@ -99,6 +99,27 @@ def test_what_was_saved_is_read_back_as_it_was(smoke, tmp_path, monkeypatch):
                                   check_dtype=False)
 
 
+def test_a_selector_is_counted_and_an_oracle_is_two_methods(tmp_path):
+    """Tables 4 and 5: the mean over skills is `single`, the best skill `oracle`."""
+    words = ["experiment=table_selection", "preset=smoke", "domain=walker", "seed=1", "task=walker_run",
+             "skill_dim=2", f"run_root={tmp_path}"]
+    found = experiment.load(words)
+    for run in found.runs:
+        pretrain.pretrain(compose(run.words), run.words)
+    for run in found.finetunings:
+        finetune.finetune(compose(run.words, "finetune"), run.words)
+    rows = gathered.gather(experiment.load(words))
+    scores = {r.method: r.score for r in rows.scores.itertuples()}
+    oracle = read_json(next(run.path for run in found.finetunings if run.method == "oracle") / "result.json")
+    assert scores["single"] == pytest.approx(oracle["score"])
+    assert scores["oracle"] == pytest.approx(oracle["best"]["return_mean"])
+    assert set(scores) == {"selector", "random", "single", "oracle"}
+    (count,) = rows.distinct.itertuples()
+    assert count.method == "selector" and 1 <= count.score <= 2
+    made = table.make_tables("selection", "t", rows)
+    assert made["distinct"].digits == 2 and "4.00" in made["distinct"].markdown()
+
+
 @pytest.mark.parametrize("numbers, text", [([3], "3"), ([1, 2, 3, 7], "1-3, 7"), ([5, 1, 2], "1-2, 5")])
 def test_seeds_are_written_as_ranges(numbers, text):
     assert gathered.ranges(numbers) == text
