@@ -132,8 +132,8 @@ def shipped_names() -> list[str]:
 def shipped(name: str) -> Gathered:
     """As `save` wrote it."""
     conflict = SHIPPED / f"{name}_conflict.csv"
-    return Gathered(pd.read_csv(SHIPPED / f"{name}.csv", keep_default_na=False, na_values={"threads": [""], "distinct": [""]}),
-                    pd.read_csv(conflict) if conflict.exists() else nothing().train, [])
+    rows = pd.read_csv(SHIPPED / f"{name}.csv", keep_default_na=False, na_values={"threads": [""], "distinct": [""]})
+    return Gathered(rows, pd.read_csv(conflict) if conflict.exists() else nothing().train, [])
 
 
 def find(name: str, words: list[str], root: Path) -> Gathered | None:

@@ -14,7 +14,7 @@ from analysis.runs import read_curves, read_runs, read_train
 from utils import UserError
 
 TASKS = list(envs.TASKS)
-SURGERY = ["surgery/sample_conflict", "surgery/conflict", "surgery/cosine"]
+SURGERY = ["surgery/sample_conflict", "surgery/conflict", "surgery/dot", "surgery/cosine"]
 
 
 def drawn(figure):
@@ -159,8 +159,8 @@ def test_real_runs_from_their_directories_to_files(cli, tmp_path):
     pretrained = runs[runs["phase"] == "pretrain"]
     train = read_train(pretrained["path"], SURGERY).merge(pretrained[["path", "domain", "method", "seed"]], on="path")
     figure = figures.conflict(train)
-    cosine = train["surgery/cosine"].tolist()
-    assert any(list(line.get_ydata()) == cosine for line in figure.axes[3].lines)
+    for axis, column in ((figure.axes[3], "surgery/dot"), (figure.axes[6], "surgery/cosine")):  # walker's
+        assert any(list(line.get_ydata()) == train[column].tolist() for line in axis.lines)
     written = figures.save(figure, tmp_path / "new" / "conflict,p=0.65")
     assert [path.name for path in written] == ["conflict,p=0.65.pdf", "conflict,p=0.65.png"]
     assert written[0].read_bytes().startswith(b"%PDF") and b"/Subtype /Image" not in written[0].read_bytes()
