@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from agent.results import git_state
-from analysis import html, paper, score_figures
+from analysis import html, maze_tradeoff, paper, score_figures
 from analysis.experiment import names, read, split_words
 from analysis.gathered import Gathered, find, nothing
 from analysis.table import aggregates, make_figures, make_tables
@@ -74,7 +74,7 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
 
 
 def conflict_section(words: list[str], root: Path) -> str:
-    found = find("fig_conflict", words, root)
+    found = find("fig_conflict", words, root) or find("walker_small", words, root)
     train = found.train if found is not None and len(found.train) else None
     return (commands("fig_conflict", "table") + ("" if found is None else provenance(found)) + html.picture(
         score_figures.conflict(train), "Share of conflicts and cosine of the two gradients over pre-training."))
@@ -82,7 +82,11 @@ def conflict_section(words: list[str], root: Path) -> str:
 
 def maze_section(root: Path) -> str:
     """As python -m analysis.figure left them: below run_root, else as shipped."""
-    parts = []
+    study = sorted((RESULTS / "maze").glob("maze_study_*.csv"))
+    parts = [html.command(f"python -m analysis.maze_tradeoff {' '.join(f'results/maze/{path.name}' for path in study)} "
+                          "--out tradeoff.png"),
+             html.picture(maze_tradeoff.tradeoff(maze_tradeoff.read(study)),
+                          "Coverage against information, a dot per run of the shipped study.")] if study else []
     for name in of_kind("table", "skills", "bars", "evolution"):
         picture, own = (folder / f"{name}.png" for folder in (RESULTS / "maze", root / "figures"))
         picture = own if own.exists() else picture
