@@ -1,6 +1,7 @@
 """What the rest of the code relies on in an environment, and exact checkpoints of one."""
 
 import abc
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -8,6 +9,8 @@ import dm_env
 import numpy as np
 import torch
 from dm_env import specs
+
+FIRST, MID, LAST = dm_env.StepType  # looking a member up in an Enum takes a while
 
 
 class NotRestorable(RuntimeError):
@@ -25,6 +28,8 @@ class Outcome(NamedTuple):
 
 def flatten(observation) -> np.ndarray:
     """A mapping's entries in its own order, or one array, as a new flat float32 vector."""
+    if isinstance(observation, np.ndarray):
+        return observation.astype(np.float32).ravel()
     parts = observation.values() if isinstance(observation, Mapping) else [observation]
     return np.concatenate([np.ravel(part).astype(np.float32) for part in parts])
 
@@ -67,8 +72,12 @@ class Env(dm_env.Environment):
         if self._low.ndim != 1 or not np.isfinite([self._low, self._high]).all():
             raise ValueError(f"action bounds must be finite vectors, got low={low} high={high}")
         self._scale = (self._high - self._low) / np.float32(2)
+        self._one, self._minus_one = np.ones_like(self._low), -np.ones_like(self._low)
+        # Rounding is monotonic: if the largest action stays within the bounds, all do; -1 gives exactly `low`.
+        self._overshoots = bool((self._low + self._scale * np.float32(2) > self._high).any())
         self._action_repeat = check_repeat(action_repeat)
-        self._observation_spec = specs.Array((obs_dim,), np.float32, "observation")
+        self._obs_shape = (obs_dim,)
+        self._observation_spec = specs.Array(self._obs_shape, np.float32, "observation")
         self._action_spec = specs.BoundedArray(self._low.shape, np.float32, -1.0, 1.0, "action")
         self.seed(seed)
 
@@ -85,6 +94,10 @@ class Env(dm_env.Environment):
     @abc.abstractmethod
     def _step(self, action: np.ndarray) -> Outcome:
         """One native step with a float32 action in native bounds."""
+
+    def _flatten(self, observation) -> np.ndarray:
+        """The native observation as a float32 vector that nothing changes before the next step."""
+        return flatten(observation)
 
     @abc.abstractmethod
     def _get_source(self) -> dict | None:
@@ -120,45 +133,46 @@ class Env(dm_env.Environment):
     def reset(self) -> dm_env.TimeStep:
         self._source = self._get_source()
         self._actions = []
-        return self._time_step(dm_env.StepType.FIRST, 0.0, 1.0, self._reset())
+        return self._time_step(FIRST, 0.0, 1.0, self._reset())
 
     def step(self, action) -> dm_env.TimeStep:
         if self._kind is None:
             raise RuntimeError("step() before reset(): call reset() first (also after seed())")
-        if self._kind is dm_env.StepType.LAST:
+        if self._kind is LAST:
             raise RuntimeError("step() after the last step of an episode: call reset() first")
         action = self._checked(action)
         native = self._to_native(action)
         reward, discount = 0.0, 1.0
         for _ in range(self._action_repeat):
-            outcome = self._step(native)
-            reward += discount * float(outcome.reward)
-            discount *= float(outcome.discount)
-            if outcome.last:
+            observation, native_reward, native_discount, last = self._step(native)
+            reward += discount * float(native_reward)
+            discount *= float(native_discount)
+            if last:
                 break
         self._actions.append(action)
-        kind = dm_env.StepType.LAST if outcome.last else dm_env.StepType.MID
-        return self._time_step(kind, reward, discount, outcome.observation)
+        return self._time_step(LAST if last else MID, reward, discount, observation)
 
     def _time_step(self, kind: dm_env.StepType, reward: float, discount: float, native) -> dm_env.TimeStep:
-        observation = flatten(native)
-        assert observation.shape == (self.obs_dim,), (observation.shape, self.obs_dim)
-        self._kind = kind
-        self._observation = observation.copy()  # the caller may write into its own
-        return dm_env.TimeStep(kind, reward, discount, observation)
+        self._kind, self._observation = kind, self._flatten(native)
+        assert self._observation.shape == self._obs_shape, (self._observation.shape, self._obs_shape)
+        return dm_env.TimeStep(kind, reward, discount, self._observation.copy())  # the caller may write into its own
 
     def _checked(self, action) -> np.ndarray:
-        action = np.array(action, np.float32)  # a copy: the caller may reuse its array
-        expected = self._action_spec.shape
-        if action.shape != expected:
-            raise ValueError(f"action has shape {action.shape}, this environment takes {expected}")
-        if not np.isfinite(action).all():
+        action = np.asarray(action, np.float32)
+        if action.shape != self._low.shape:
+            raise ValueError(f"action has shape {action.shape}, this environment takes {self._low.shape}")
+        if not math.isfinite(sum(action.tolist())):  # of doubles, so it cannot overflow; a fifth of isfinite().all()
             raise ValueError(f"action is not finite: {action}")
-        return np.clip(action, np.float32(-1), np.float32(1))
+        # What clip() does in Python. The first makes a copy: the caller may reuse its array.
+        action = np.maximum(action, self._minus_one)
+        return np.minimum(action, self._one, out=action)
 
     def _to_native(self, action: np.ndarray) -> np.ndarray:
-        # The order of operations is that of dm_control's action_scale; the clip removes one-ulp overshoots.
-        return np.clip(self._low + self._scale * (action + np.float32(1)), self._low, self._high)
+        # The order of operations is that of dm_control's action_scale.
+        native = action + self._one
+        native *= self._scale
+        native += self._low
+        return native.clip(self._low, self._high) if self._overshoots else native
 
     # ---- checkpoints
 

@@ -64,7 +64,19 @@ class DMEnv(Adapter):
 
 
 class TaskEnv(DMEnv):
-    """Our own tasks: building them draws no random numbers (a test holds this), so seed() need not build."""
+    """Our own tasks, by their fast methods (envs/fast.py).
+
+    Building them draws no random numbers (a test holds this), so seed() need not build.
+    """
 
     def _seed(self, seed: int) -> None:
         find_random(self._native).seed(seed)
+
+    def _reset(self) -> np.ndarray:
+        return self._native.fast_reset()
+
+    def _step(self, action: np.ndarray) -> tuple[np.ndarray, float, float, bool]:
+        return self._native.fast_step(action)
+
+    def _flatten(self, observation: np.ndarray) -> np.ndarray:
+        return observation

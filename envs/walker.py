@@ -1,13 +1,19 @@
 """URLB's walker: stand, walk and run are the suite's own tasks; flip is added here."""
 
+import numpy as np
 from dm_control import suite
 from dm_control.rl import control
 from dm_control.suite import walker
 from dm_control.utils import rewards
 
+from envs.fast import Joined, SuiteEnvironment, gaussian, linear
+
 TIME_LIMIT = 25.0  # seconds: 1000 steps
 CONTROL_TIMESTEP = 0.025
+STAND_HEIGHT = 1.2  # of the torso, metres
 FLIP_MOMENTUM = 5.0  # URLB calls it a speed; the quantity is an angular momentum, kg m^2 / s
+# What moves, as tolerance takes it: bound, margin, value at the margin.
+MOVES = {"walk": (1.0, 0.5, 0.5), "run": (8.0, 4.0, 0.5), "flip": (FLIP_MOMENTUM, FLIP_MOMENTUM, 0.0)}
 
 
 class Physics(walker.Physics):
@@ -31,9 +37,38 @@ class Flip(walker.PlanarWalker):
         return super().get_reward(physics) * (5 * spin + 1) / 6
 
 
-def make(task: str, seed: int) -> control.Environment:
+class Environment(SuiteEnvironment):
+    def __init__(self, stock: control.Environment, task: str):
+        super().__init__(stock, time_limit=TIME_LIMIT, control_timestep=CONTROL_TIMESTEP)
+        model, data = self._stepper.model, self._stepper.data
+        torso = model.body("torso").id
+        self._orientations = data.xmat[1:, 0:3:2]  # (7, 2): xx and xz of each body
+        self._copied = np.empty(self._orientations.shape)
+        self._position, self._rotation = data.xpos[torso], data.xmat[torso]
+        self._joined = Joined(self._copied.ravel(), self._position[2:], data.qvel)
+        self._move = MOVES.get(task)
+        self._moving = (data.subtree_angmom[torso, 1:] if task == "flip" else
+                        data.sensordata[model.sensor("torso_subtreelinvel").adr[0]:])
+
+    def _observe(self) -> np.ndarray:
+        self._copied[:] = self._orientations
+        return self._joined()
+
+    def _reward(self) -> float:
+        standing = gaussian(self._position.item(2), STAND_HEIGHT, float("inf"), STAND_HEIGHT / 2)
+        upright = (1 + self._rotation.item(8)) / 2
+        posture = (3 * standing + upright) / 4
+        return posture * (5 * linear(self._moving.item(0), *self._move) + 1) / 6 if self._move else posture
+
+
+def stock(task: str, seed: int) -> control.Environment:
+    """As dm_control has it."""
     if task != "flip":
         return suite.load("walker", task, task_kwargs={"random": seed})
     physics = Physics.from_xml_string(*walker.get_model_and_assets())
     flip = Flip(random=seed)
     return control.Environment(physics, flip, time_limit=TIME_LIMIT, control_timestep=CONTROL_TIMESTEP)
+
+
+def make(task: str, seed: int) -> Environment:
+    return Environment(stock(task, seed), task)
