@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from agent.runner import Interrupted
+from agent.runner import STOPS, Interrupted
 from utils import UserError
 
 POLL_SECONDS = 0.5
@@ -62,7 +62,7 @@ class Pool:
 
     def run(self, bar: tqdm, report: Callable[[Job], None]) -> None:
         """To the end of all jobs; `report` is called after each that ended well."""
-        handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {s: signal.signal(s, self._on_signal) for s in STOPS}
         finished = bar.n
         try:
             while self.waiting or self.running:

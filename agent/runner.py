@@ -24,6 +24,7 @@ from utils import Streams, UserError, save_snapshot, stream_seed, weights, write
 
 TRAINING_EPISODES = 10  # whose choices are kept at the end
 EVAL_SKILLS = 16  # skills drawn for the log of a pre-training whose skills cannot be counted
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last is what Slurm's --signal sends before the time is up
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Episode(NamedTuple):
 
 
 class Interrupted(Exception):
-    """SIGINT or SIGTERM arrived; the run is saved and can be continued."""
+    """One of STOPS arrived; the run is saved and can be continued."""
 
     def __init__(self, signum: int, saved: str):
         super().__init__(f"{signal.Signals(signum).name}: {saved}; the same command continues there")
@@ -86,7 +87,7 @@ class Runner:
         if (checkpoint := self.directory.load_checkpoint()) is not None:
             self.load_state_dict(checkpoint)
             print(f"continuing at frame {self.frame:,}", flush=True)
-        handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {s: signal.signal(s, self._on_signal) for s in STOPS}
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
         try:
             with tqdm(total=self.last_frame, initial=self.frame, unit="frame", disable=None, smoothing=0.02,

@@ -210,9 +210,12 @@ def keep(runs: dict[Path, Run], run: Run) -> None:
     runs[run.path] = run
 
 
-def load(words: list[str]) -> Experiment:
+def load(words: list[str], *, run_here: bool = True) -> Experiment:
     """experiment=NAME and any other key=value. A key of the grid replaces its values, methods= and task= pick, figure.*
-    is for the drawing, pretrain.* and finetune.* for the runs of one phase; everything else goes to every run."""
+    is for the drawing, pretrain.* and finetune.* for the runs of one phase; everything else goes to every run.
+
+    run_here=False: unfinished runs may be of another device or thread count than this process has.
+    """
     given = split_words(words)
     if "experiment" not in given:
         raise UserError(f"experiment= is missing; choose from {', '.join(names())}")
@@ -233,6 +236,7 @@ def load(words: list[str]) -> Experiment:
     if not runs and not finetunings:
         raise UserError(f"experiment={name} has no runs with {' '.join(words)}; its methods are "
                         f"{', '.join(plan.methods)}")
-    for run in runs:
-        RunDirectory(run.path, run.config).check()
+    for directory in (RunDirectory(run.path, run.config) for run in runs):
+        if run_here or directory.finished:
+            directory.check()
     return Experiment(Path(name).stem, found["title"], runs, finetunings, figure)

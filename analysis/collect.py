@@ -1,0 +1,75 @@
+"""Every result.json below a run_root in one table: python -m analysis.collect [run_root=DIR] [--out FILE.csv]
+
+A row per finished run: what analysis.runs reads of it, the versions it ran with, and a hash of its settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from agent.rundir import PER_MACHINE, SILENT
+from agent.settings import flatten
+from analysis.runs import YAML, load_result, read_runs
+from utils import UserError, write_text
+
+VERSIONS = ("torch", "numpy", "mujoco", "dm_control", "gymnasium")
+DROPPED = ("state", "problem")  # all that are kept are finished
+
+
+def config_hash(path: Path) -> str | None:
+    """Of config.yaml without the seed, the machine and what moves no number: equal for runs that may be averaged."""
+    try:
+        config = yaml.load((path / "config.yaml").read_bytes(), YAML)
+    except FileNotFoundError:
+        return None  # only result.json was copied here
+    kept = {key: value for key, value in flatten(config).items() if key not in SILENT | PER_MACHINE | {"seed"}}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def provenance(path: Path) -> dict[str, Any]:
+    result = load_result(path)
+    found = result.get("versions")
+    return {**{name: found.get(name) if isinstance(found, dict) else None for name in VERSIONS},
+            "pretrained": result.get("pretrained"), "config_hash": config_hash(path)}
+
+
+def collect(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Finished runs with their provenance, and all others as analysis.runs has them."""
+    runs = read_runs(root)
+    done = runs["state"] == "finished"
+    more = pd.DataFrame([provenance(Path(path)) for path in runs.loc[done, "path"]], index=runs.index[done],
+                        columns=[*VERSIONS, "pretrained", "config_hash"])
+    return runs[done].drop(columns=list(DROPPED)).join(more), runs[~done]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("run_root", nargs="?", default="run_root=runs", metavar="run_root=DIR")
+    parser.add_argument("--out", type=Path, help="the table (<run_root>/results.csv)")
+    args = parser.parse_args()
+    try:
+        key, equals, value = args.run_root.partition("=")
+        if key != "run_root" or not value:
+            raise UserError(f"{args.run_root} is not run_root=DIR")
+        table, rest = collect(Path(value))
+        for row in rest[rest["state"] == "unreadable"].itertuples():
+            print(f"unreadable: {row.path}: {row.problem}", file=sys.stderr)
+        out = args.out or Path(value) / "results.csv"
+        write_text(out, table.to_csv(index=False, lineterminator="\n"))
+        counts = rest["state"].value_counts()
+        print(f"{len(table)} finished runs: {out}" + "".join(f"; {counts[name]} {name}" for name in counts.index))
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
