@@ -66,7 +66,7 @@ class ReplayBuffer:
     def add(self, action: np.ndarray, skill: np.ndarray, reward: float, discount: float, next_obs: np.ndarray) -> None:
         """One step out of the current row; skill and action enter together."""
         f, row = self.fields, self.head
-        f["action"][row], f["skill"][row], f["reward"][row], f["discount"][row] = action, skill, reward, discount
+        f["action"][row], f["skill"][row], f["reward"][row, 0], f["discount"][row, 0] = action, skill, reward, discount
         self.head = (row + 1) % self.capacity
         step = int(f["episode_step"][row]) + 1
         self._place(next_obs, step)
@@ -98,17 +98,17 @@ class ReplayBuffer:
 
     def gather(self, rows: np.ndarray) -> Batch:
         f, n = self.fields, self.nstep
-        steps = (rows[:, None] + np.arange(n + 1)) % self.capacity  # (B, n + 1)
+        steps = [rows, *((rows + i) % self.capacity for i in range(1, n + 1))]  # n + 1 of (B,)
         reward = np.zeros((len(rows), 1), np.float32)
         discount = np.ones((len(rows), 1), np.float32)
-        for i in range(n):
-            reward += discount * f["reward"][steps[:, i]]
-            discount *= np.float32(self.gamma) * f["discount"][steps[:, i]]
-        acted = steps[:, 0]
+        for at in steps[:n]:
+            reward += discount * f["reward"].take(at, 0)
+            discount *= np.float32(self.gamma) * f["discount"].take(at, 0)
+        acted = rows
         if self.legacy_skill:  # the public code pairs the action with the skill of the step before
-            acted = np.where(f["episode_step"][acted] > 0, (acted - 1) % self.capacity, acted)
-        arrays = (f["obs"][steps[:, 0]], f["action"][steps[:, 0]], reward, discount, f["obs"][steps[:, n]],
-                  f["skill"][acted].astype(np.float32), f["obs"][steps[:, 1]])
+            acted = np.where(f["episode_step"][rows] > 0, (rows - 1) % self.capacity, rows)
+        arrays = (f["obs"].take(rows, 0), f["action"].take(rows, 0), reward, discount, f["obs"].take(steps[n], 0),
+                  f["skill"].take(acted, 0).astype(np.float32), f["obs"].take(steps[1], 0))
         return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
 
     def recent_skills(self, count: int) -> list[np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,37 +15,86 @@ RewardStreams = dict[str, Tensor]  # stream name -> (B, 1), no gradient
 Metrics = dict[str, Tensor]  # detached scalars; .item() happens in the logger only
 
 
-class FlatAdam:
-    """torch's Adam on all parameters as one vector, whose parts they become: it costs what the numbers cost, however
-    many tensors they are."""
+class FlatVector:
+    """Parameters as the parts of one vector, however many tensors they are."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float):
+    def __init__(self, parameters: Iterable[nn.Parameter]):
         self.parameters = list(parameters)
-        self.vector = nn.Parameter(torch.empty(0, device=self.parameters[0].device))
-        self._join()
-        self.adam = torch.optim.Adam([self.vector], lr=lr, eps=eps, fused=self.vector.device.type != "meta")
+        self.shapes, self.sizes = [p.shape for p in self.parameters], [p.numel() for p in self.parameters]
+        self.vector = nn.Parameter(torch.empty(0, device=self.parameters[0].device), requires_grad=False)
+        self.blanks: dict[str, tuple[Tensor, list[Tensor]]] = {}
+        self.join()
 
     @torch.no_grad()
-    def _join(self) -> None:
-        """Again after a move to another device, which gives each parameter a place of its own."""
+    def join(self) -> Tensor:
+        """The vector; made again after a move to another device, which gives each parameter a place of its own."""
         if self.vector.data_ptr() != self.parameters[0].data_ptr() or not len(self.vector):
             self.vector.data = torch.cat([p.flatten() for p in self.parameters])
-            parts = self.vector.split([p.numel() for p in self.parameters])
-            for p, part in zip(self.parameters, parts, strict=True):
-                p.data = part.view_as(p)
+            for p, part in zip(self.parameters, self.views(self.vector.data), strict=True):
+                p.data = part
+            self.blanks = {}
+        return self.vector
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The parts of a vector like this one, each in its parameter's shape."""
+        return [part.view(shape) for part, shape in zip(vector.split(self.sizes), self.shapes, strict=True)]
+
+    def blank(self, name: str) -> tuple[Tensor, list[Tensor]]:
+        """A vector like this one to write a gradient into, and its parts; the same one whenever the name is."""
+        self.join()
+        if name not in self.blanks:
+            vector = torch.empty_like(self.vector.data)
+            self.blanks[name] = vector, self.views(vector)
+        return self.blanks[name]
+
+
+class FlatAdam(FlatVector):
+    """torch's Adam on all parameters as one vector."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float):
+        super().__init__(parameters)
+        self.adam = torch.optim.Adam([self.vector], lr=lr, eps=eps, fused=self.vector.device.type != "meta")
+        self.own: tuple = ()  # the parts of parameters and moments, and where those were when they were cut
 
     def zero_grad(self) -> None:
         for p in self.parameters:
             p.grad = None
 
     @torch.no_grad()
-    def step(self, grad: Tensor | None = None) -> None:
-        """Along the parameters' own gradients (zero where none arrived), or along one given as a vector."""
-        self._join()
+    def step(self, grad: Tensor | Sequence[Tensor | None] | None = None) -> None:
+        """Along one gradient given as a vector, or as a part for each parameter (zero where there is none); without
+        it, along the parameters' own."""
+        self.join()
         if grad is None:
-            grad = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.parameters])
-        self.vector.grad = grad
+            grad = [p.grad for p in self.parameters]
+        if not isinstance(grad, Tensor):
+            grad = [torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters, grad, strict=True)]
+        if self.vector.device.type == "cpu":
+            self._step_on_cpu(grad)
+            return
+        self.vector.grad = grad if isinstance(grad, Tensor) else torch.cat([g.flatten() for g in grad])
         self.adam.step()
+
+    def _step_on_cpu(self, grad: Tensor | Sequence[Tensor]) -> None:
+        """torch's own kernel called directly: small networks pay more for the optimiser's Python than for its numbers,
+        and large ones for gradients copied into one vector."""
+        group, state = self.adam.param_groups[0], self.adam.state[self.vector]
+        if not state:
+            state |= {"step": torch.zeros((), dtype=torch.float32), "exp_avg": torch.zeros_like(self.vector.data),
+                      "exp_avg_sq": torch.zeros_like(self.vector.data)}
+        state["step"] += 1
+        vectors = self.vector.data, state["exp_avg"], state["exp_avg_sq"]
+        if isinstance(grad, Tensor):
+            self.vector.grad = grad
+            grads, lists = [grad], [[vector] for vector in vectors]
+        else:
+            places = [vector.data_ptr() for vector in vectors]
+            if not self.own or self.own[0] != places:
+                self.own = places, [self.views(vector) for vector in vectors]
+            grads, lists = [g.contiguous() for g in grad], self.own[1]
+        beta1, beta2 = group["betas"]
+        torch._fused_adam_(lists[0], grads, lists[1], lists[2], [], [state["step"]] * len(grads), lr=group["lr"],
+                           beta1=beta1, beta2=beta2, weight_decay=0.0, eps=group["eps"], amsgrad=False, maximize=False)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -59,7 +108,7 @@ class FlatAdam:
         return self.adam.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._join()  # moments are loaded to where the parameters are
+        self.join()  # moments are loaded to where the parameters are
         self.adam.load_state_dict(state)
 
 
@@ -84,11 +133,9 @@ class Trainable(nn.Module):
 
 def descend(loss: Tensor, *optimizers: FlatAdam) -> None:
     """One step on a loss."""
+    grads = iter(torch.autograd.grad(loss, [p for o in optimizers for p in o.parameters], allow_unused=True))
     for optimizer in optimizers:
-        optimizer.zero_grad()
-    loss.backward()
-    for optimizer in optimizers:
-        optimizer.step()
+        optimizer.step([next(grads) for _ in optimizer.parameters])
 
 
 class Objective(Trainable):

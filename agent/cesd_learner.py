@@ -37,6 +37,8 @@ class CeSDLearner(DDPG):
     number of heads once more, which Adam undoes.
     """
 
+    by_hand = False
+
     def __init__(self, *, skill_dim: int, legacy_head_init: bool, **settings):
         self.heads, self.legacy_head_init = skill_dim, legacy_head_init  # make_critic is called by the base
         super().__init__(skill_dim=skill_dim, **settings)

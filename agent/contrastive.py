@@ -18,16 +18,24 @@ def pairwise(a: Tensor, b: Tensor, metric: Tensor) -> Tensor:
     """||a_i - b_j||^2_L for all pairs by matrix products: (A, B). `metric` is a diagonal (c,) or a matrix (c, c)."""
     if metric.ndim == 1:
         weighted = a * metric
-        square = (weighted * a).sum(1, keepdim=True) + (b * metric * b).sum(1)
-        return torch.addmm(square, weighted, b.T, alpha=-2).clamp(min=0)
+        of_a = (weighted * a).sum(1, keepdim=True)  # (A, 1)
+        of_b = of_a if b is a else (b * metric * b).sum(1, keepdim=True)
+        # |a|^2 + |b|^2 - 2 a b in a single product: no sum of two (A, B), nor its backward pass
+        left = torch.cat([-2 * weighted, of_a, torch.ones_like(of_a)], 1)
+        return (left @ torch.cat([b, torch.ones_like(of_b), of_b], 1).T).clamp(min=0)
     inner, turned = a @ metric, b @ metric  # L need not be symmetric, nor positive
     return (inner * a).sum(1, keepdim=True) + (turned * b).sum(1) - inner @ b.T - a @ turned.T
+
+
+def occurrences(skill_index: Tensor, num_skills: int) -> Tensor:
+    """How often each skill is in the batch: (n,)."""
+    return (skill_index.unsqueeze(1) == torch.arange(num_skills, device=skill_index.device)).sum(0)
 
 
 def random_partner(skill_index: Tensor, num_skills: int, u: Tensor) -> Tensor:
     """For each row another row of the same skill, uniformly (itself where there is none). u ~ U[0, 1), (B,)."""
     order = skill_index.argsort(stable=True)  # rows grouped by skill
-    count = F.one_hot(skill_index, num_skills).sum(0)  # (n,)
+    count = occurrences(skill_index, num_skills)
     start, count = (count.cumsum(0) - count)[skill_index], count[skill_index]
     position = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
     step = 1 + (u * (count - 1)).long().minimum((count - 2).clamp(min=0))  # 1 .. count - 1
@@ -83,8 +91,8 @@ class AnInfoNCE(nn.Module):
 
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         if self.metric_kind == "cosine":
-            return a @ b.T / self.temperature
-        return -pairwise(a, b, self.metric) / self.temperature
+            return (a / self.temperature) @ b.T
+        return pairwise(a, b, self.metric / self.temperature).neg_()
 
     def forward(self, obs: Tensor, skill_index: Tensor, generator: torch.Generator | None = None) -> Contrast:
         u = torch.rand(len(obs), generator=generator, device=obs.device)
@@ -103,7 +111,7 @@ class AnInfoNCE(nn.Module):
 
     def partners(self, skill_index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """The row that is each anchor's positive, and which anchors have one."""
-        alone = F.one_hot(skill_index, self.num_skills).sum(0)[skill_index] == 1
+        alone = occurrences(skill_index, self.num_skills)[skill_index] == 1
         if self.positive == "random":
             return random_partner(skill_index, self.num_skills, u), ~alone
         itself = torch.eye(len(skill_index), dtype=torch.bool, device=skill_index.device)

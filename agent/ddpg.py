@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agent.base import Metrics, Objective, RewardStreams, Trainable, descend
+from agent.backprop import trace_actor, trace_twin
+from agent.base import FlatVector, Metrics, Objective, RewardStreams, Trainable, descend
 from agent.networks import Actor, Critic
 from agent.surgery import SumGradients, flat_grad, similarity
 from replay_buffer import Batch
@@ -22,8 +23,9 @@ Surgery = Callable[[dict[str, Tensor]], Tensor]
 def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: torch.Generator | None) -> Tensor:
     """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
     noise = stddev * torch.randn(mean.shape, generator=generator, device=mean.device)
-    action = mean + (noise if clip is None else noise.clamp(-clip, clip))
-    return action + (action.clamp(-1 + 1e-6, 1 - 1e-6) - action).detach()
+    action = mean + (noise if clip is None else noise.clamp_(-clip, clip))
+    inside = action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
+    return action + (inside - action).detach() if action.requires_grad else inside
 
 
 class DDPG(Trainable):
@@ -32,6 +34,8 @@ class DDPG(Trainable):
     critic_heads=shared: one Q regressed onto every stream's target with one bootstrap, as in the paper. Its fixed
     point is a weighted mean of the targets, not their sum. per_stream: one Q and one bootstrap per stream.
     """
+
+    by_hand = True  # gradients by agent/backprop.py; extensions with a critic or losses of their own take autograd's
 
     def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, streams: tuple[str, ...], surgery: Surgery,
                  rng: Streams, hidden_dim: int, layers: int, action_input: str, critic_heads: str, surgery_scope: str,
@@ -50,6 +54,7 @@ class DDPG(Trainable):
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         self.actor_opt = self.adam("actor", self.actor.parameters(), lr)
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
+        self.slow = FlatVector(self.target.parameters())
 
         self.action_dim, self.streams = action_dim, streams
         self.critic_surgery = surgery if surgery_scope in ("critic", "all") else SumGradients()
@@ -113,12 +118,13 @@ class DDPG(Trainable):
         assert all(r.shape == (len(batch.obs), 1) for r in rewards.values()), {k: r.shape for k, r in rewards.items()}
         diagnose = len(rewards) > 1 and self.conflict_every_updates > 0
         diagnose = diagnose and step // self.update_every_steps % self.conflict_every_updates == 0
-        metrics |= parts | {f"reward/{name}": r.mean() for name, r in rewards.items()}
-        metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
+        metrics |= parts
+        for name, r in rewards.items():
+            metrics[f"reward_std/{name}"], metrics[f"reward/{name}"] = torch.std_mean(r)
         metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
         metrics |= self.update_actor(batch)
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.target.parameters()), list(self.critic.parameters()), self.tau)
+            self.slow.join().lerp_(self.critic_opt.vector, self.tau)
         return metrics
 
     def targets(self, batch: Batch, rewards: RewardStreams) -> dict[str, Tensor]:
@@ -140,29 +146,76 @@ class DDPG(Trainable):
         metrics: Metrics = {"critic/target": torch.stack(list(targets.values())).mean()}
         if diagnose:
             metrics["surgery/sample_conflict"] = self.sample_conflict(batch, targets)
-        losses = self.critic_losses(batch, targets, hints)
-        metrics |= {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
-        return metrics | self._step(losses, self.critic_opt, self.critic, self.critic_surgery, "surgery")
+        if self.by_hand:
+            losses, grads = self.critic_grads(batch, targets)
+            metrics |= self._step(grads, self.critic_opt, self.critic_surgery, "surgery")
+        else:
+            losses = self.critic_losses(batch, targets, hints)
+            metrics |= self._descend(losses, self.critic_opt, self.critic_surgery, "surgery")
+        return metrics | {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
 
     def update_actor(self, batch: Batch) -> Metrics:
-        x = torch.cat([batch.obs, batch.skill], 1)
-        action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
-        self.critic.requires_grad_(False)  # the actor's step needs dQ/da, no critic weight gradients
-        q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
-        self.critic.requires_grad_(True)
-        losses = self.actor_losses(q, batch.skill)
-        metrics: Metrics = {"actor/loss": sum(loss.detach() for loss in losses.values())}
-        return metrics | self._step(losses, self.actor_opt, self.actor, self.actor_surgery, "actor_surgery")
+        if self.by_hand:
+            losses, grads = self.actor_grads(batch)
+            metrics = self._step(grads, self.actor_opt, self.actor_surgery, "actor_surgery")
+        else:
+            action = clipped_noise(self.actor(self._inputs(batch)), self.stddev, self.stddev_clip, self.learn_rng)
+            self.critic.requires_grad_(False)  # the actor's step needs dQ/da, no critic weight gradients
+            q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
+            self.critic.requires_grad_(True)
+            losses = self.actor_losses(q, batch.skill)
+            metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
+        return metrics | {"actor/loss": sum(loss.detach() for loss in losses.values())}
 
-    def _step(self, losses: dict[str, Tensor], optimizer, module, surgery: Surgery, label: str) -> Metrics:
-        """One optimiser step: plainly for one loss, through the surgery for several."""
+    @torch.no_grad()
+    def critic_grads(self, batch: Batch, targets: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """`critic_losses` and their flat gradients; the losses share what they pull back through the heads."""
+        traced, size = trace_twin(self.critic, self._inputs(batch), batch.action), len(batch.obs)
+        losses, grads, shared = {}, {}, {}
+        for (name, y), (column,) in zip(targets.items(), self._columns(), strict=True):
+            error = torch.cat([q[:, column : column + 1] for q in traced.q], 1) - y  # (B, 2)
+            losses[name] = error.square().sum() / size
+            slopes = (error * (2 / size)).split(1, 1)
+            grads[name], parts = self.critic_opt.blank(name)
+            traced.write(slopes, column, shared, iter(parts))
+        return losses, grads
+
+    @torch.no_grad()
+    def actor_grads(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """`actor_losses` and their flat gradients. Without critic weight gradients: the step needs dQ/da alone."""
+        x, size = self._inputs(batch), len(batch.obs)
+        actor = trace_actor(self.actor, x)
+        action = clipped_noise(actor.mean, self.stddev, self.stddev_clip, self.learn_rng)
+        critic = trace_twin(self.critic, x, action)
+        q1, q2 = critic.q
+        losses, grads = self.actor_losses(torch.minimum(q1, q2), batch.skill), {}
+        smaller = (q2 - q1).sign()  # 1 where the first head is the smaller one; equal heads share
+        for column, name in enumerate(losses):
+            seeds = [(1 + side * smaller) * (-0.5 / size) for side in (1, -1)]
+            if len(losses) > 1:
+                mask = torch.arange(len(losses), device=x.device) == column
+                seeds = [seed * mask for seed in seeds]
+            grads[name], parts = self.actor_opt.blank(name)
+            actor.write(critic.by_action(seeds, self.action_dim), iter(parts))
+        return losses, grads
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        return torch.cat([batch.obs, batch.skill], 1)
+
+    def _descend(self, losses: dict[str, Tensor], optimizer, surgery: Surgery, label: str) -> Metrics:
+        """One optimiser step by autograd: plainly for one loss, through the surgery for several."""
         if len(losses) == 1:
             descend(next(iter(losses.values())), optimizer)
             return {}
-        parameters, last = list(module.parameters()), list(losses)[-1]
-        grads = {name: flat_grad(loss, parameters, retain_graph=name != last) for name, loss in losses.items()}
-        optimizer.step(surgery(grads))
-        if len(grads) > 2:
+        last = list(losses)[-1]
+        grads = {name: flat_grad(loss, optimizer.parameters, retain_graph=name != last)
+                 for name, loss in losses.items()}
+        return self._step(grads, optimizer, surgery, label)
+
+    def _step(self, grads: dict[str, Tensor], optimizer, surgery: Surgery, label: str) -> Metrics:
+        """One optimiser step along the gradients of one or several losses."""
+        optimizer.step(surgery(grads) if len(grads) > 1 else next(iter(grads.values())))
+        if len(grads) != 2:
             return {}
         return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}
 

@@ -22,12 +22,11 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.full((1,), 1e-4))
 
     def update(self, x: Tensor) -> None:
-        n, delta = x.numel(), x.mean() - self.mean
-        total = self.count + n
-        # The batch variance is the unbiased one, as in the public code.
-        square = self.var * self.count + x.var() * n + delta**2 * self.count * n / total
-        self.mean.add_(delta * n / total)
-        self.var.copy_(square / total)
+        var, mean = torch.var_mean(x)  # the batch variance is the unbiased one, as in the public code
+        total, delta = self.count + x.numel(), mean - self.mean
+        old, new = self.count / total, x.numel() / total  # shares; 1 - new would lose the little that is old at first
+        self.var.mul_(old).addcmul_(var, new).addcmul_(delta.square(), old * new)
+        self.mean.addcmul_(delta, new)
         self.count.copy_(total)
 
 
@@ -43,7 +42,8 @@ def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = Non
     Chosen by a product in double precision: in single it loses the neighbours inside tight clusters, which is what a
     good encoder makes. The k distances themselves are differences. Of a pool only the first `used` rows count.
     """
-    a, b = x.double(), pool.double()
+    a = x.double()
+    b = a if pool is x else pool.double()
     square = b.square().sum(1)  # of the pool alone: what a row adds to all its distances moves no neighbour
     if used is not None:
         square = square.masked_fill(torch.arange(len(pool), device=pool.device) >= used, torch.inf)
@@ -117,11 +117,21 @@ class RND(nn.Module):
         self.predictor = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
         self.target = mlp(in_dim, hidden_dim, hidden_dim, out_dim).requires_grad_(False)
         self.moments = RunningMoments()
+        self.last: tuple | None = None  # an input, its version, and the answer
 
     def forward(self, x: Tensor) -> Tensor:
         """Squared error per row and output: (B, out_dim)."""
-        x = self.normalize(x).clamp(-5, 5)
-        return (self.predictor(x) - self.target(x)).square()
+        x, wanted = self.wanted(x)
+        return (self.predictor(x) - wanted).square()
+
+    @torch.no_grad()
+    def wanted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The normalised input and what the frozen network says of it: the same for the step and the reward of a batch,
+        so the last answer is kept."""
+        if self.last is None or self.last[0] is not x or self.last[1] != x._version:
+            normal = self.normalize(x).clamp(-5, 5)
+            self.last = (x, x._version, normal, self.target(normal))
+        return self.last[2:]
 
     def novelty(self, x: Tensor) -> Tensor:
         """Mean error over its running standard deviation: (B, 1)."""

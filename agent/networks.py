@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agent.backprop import LinearReLU, trace_actor, trace_twin
 from utils import choose
 
 
@@ -19,12 +21,27 @@ def init_weights(module: nn.Module) -> nn.Module:
     return module
 
 
-def mlp(*sizes: int) -> nn.Sequential:
-    """Linear layers with ReLU between them, none after the last."""
+class MLP(nn.Sequential):
+    """Linear layers with ReLU between them, none after the last; for autograd a single step."""
+
+    def __init__(self, *layers: nn.Module):
+        super().__init__(*layers)
+        self.linears = [layer for layer in self if isinstance(layer, nn.Linear)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        learns = torch.is_grad_enabled() and (x.requires_grad or self.linears[0].weight.requires_grad)
+        if learns and x.ndim == 2 and not torch._C._are_functorch_transforms_active():
+            return LinearReLU.apply(x, *(p for layer in self.linears for p in (layer.weight, layer.bias)))
+        for layer in self.linears[:-1]:
+            x = F.relu_(F.linear(x, layer.weight, layer.bias))
+        return F.linear(x, self.linears[-1].weight, self.linears[-1].bias)
+
+
+def mlp(*sizes: int) -> MLP:
     layers: list[nn.Module] = []
     for i, (a, b) in enumerate(pairwise(sizes)):
         layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
-    return init_weights(nn.Sequential(*layers))
+    return init_weights(MLP(*layers))
 
 
 class ParallelLinear(nn.Module):
@@ -64,6 +81,8 @@ class Actor(nn.Module):
         self.head = mlp(*[hidden_dim] * (layers + 1), action_dim)
 
     def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return trace_actor(self, x).mean
         return torch.tanh(self.head(self.trunk(x)))
 
 
@@ -79,6 +98,8 @@ class Critic(nn.Module):
         self.q1, self.q2 = mlp(*sizes), mlp(*sizes)
 
     def forward(self, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        if not torch.is_grad_enabled():
+            return trace_twin(self, x, action).q
         if self.action_in_trunk:
             h = self.trunk(torch.cat([x, action], -1))
         else:

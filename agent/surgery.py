@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -27,7 +28,7 @@ def project(g: Tensor, onto: Tensor) -> Tensor:
 def similarity(a: Tensor, b: Tensor) -> Metrics:
     """The paper's two measures of one update: inner product ("gradient similarity") and its sign ("conflict")."""
     dot = a @ b
-    cosine = dot / (a.norm() * b.norm() + EPS)
+    cosine = dot / ((a @ a).sqrt() * (b @ b).sqrt() + EPS)
     return {"dot": dot, "cosine": cosine, "conflict": (dot < 0).float()}
 
 
@@ -38,7 +39,7 @@ class SumGradients:
         pass
 
     def __call__(self, grads: dict[str, Tensor]) -> Tensor:
-        return torch.stack(list(grads.values())).sum(0)
+        return functools.reduce(torch.add, grads.values())
 
 
 class ProjectConflict:
@@ -60,7 +61,11 @@ class ProjectConflict:
         g = grads[self.first]
         (h,) = (value for name, value in grads.items() if name != self.first)
         coin = torch.rand((), generator=self.generator, device=g.device) < self.p
-        return torch.where(coin, project(g, h) + h, g + project(h, g))
+        # project(g, h) + h or g + project(h, g), as weights of g and h: the long vectors are read once.
+        against, one = (g @ h).clamp(max=0), g.new_ones(())
+        of_g = torch.where(coin, one, 1 - against / (g @ g + EPS))
+        of_h = torch.where(coin, 1 - against / (h @ h + EPS), one)
+        return (g * of_g).addcmul_(h, of_h)
 
     def _all(self, grads: list[Tensor]) -> Tensor:
         original = torch.stack(grads)  # (S, P)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from hydra import compose, initialize_config_dir
 
+from agent.base import Objective
 from agent.build import make_learner, make_objective
+from agent.ddpg import DDPG
 from agent.settings import resolve
 from agent.skills import SkillSpace
 from replay_buffer import ReplayBuffer
 from utils import Streams
 
 CONFIGS = Path(__file__).parent.parent / "configs"
+AGENTS = tuple(sorted(p.stem for p in (CONFIGS / "agent").glob("*.yaml")))
 UPDATES = 10  # per repeat
 
 
@@ -25,12 +30,25 @@ class Walker:
     obs_dim, action_dim = 24, 6
 
 
-def updater(agent: str, preset: str):
-    """A function that does one update of the agent on random data, at the preset's size."""
-    phase = ["finetune", "task=walker_run"] if agent == "ddpg" else ["pretrain"]
+class Update(NamedTuple):
+    """What one update of an agent needs; calling it does one."""
+
+    learner: DDPG
+    memory: ReplayBuffer
+    objective: Objective
+    step: int
+
+    def __call__(self):
+        return self.learner.learn(self.memory, self.objective, self.step)
+
+
+def updater(agent: str, *overrides: str) -> Update:
+    """Updates of the agent on random data of walker's shape; `overrides` give the size, as preset=cpu."""
+    phase, task = ("finetune", ["task=walker_run"]) if agent == "ddpg" else ("pretrain", [])
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = resolve(compose(phase[0], [f"agent={agent}", f"preset={preset}", *phase[1:]]))
+        config = resolve(compose(phase, [f"agent={agent}", *overrides, *task]))
     rng = Streams(0)
+    torch.manual_seed(0)
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
     objective = make_objective(config, Walker, space.dim, rng)
     learner = make_learner(config, Walker, space.dim, objective.streams, rng)
@@ -40,28 +58,44 @@ def updater(agent: str, preset: str):
     memory.begin(draw.normal(size=24))
     for _ in range(5000):
         memory.add(draw.uniform(-1, 1, 6), space.sample(draw), 0.0, 1.0, draw.normal(size=24))
-    step = config["learner"]["update_every_steps"]  # not a multiple of the conflict diagnostic's interval
-    return lambda: learner.learn(memory, objective, step)
+    # One step on: not a multiple of the conflict diagnostic's interval.
+    return Update(learner, memory, objective, config["learner"]["update_every_steps"])
+
+
+def interleaved(actions: dict[str, Callable], repeats: int, calls: int) -> dict[str, list[float]]:
+    """Seconds per call of every action, `repeats` times each and in turns, so that a busy machine slows all alike."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for repeat in range(repeats + 1):
+        for name, action in actions.items():
+            start = time.perf_counter()
+            for _ in range(calls if repeat else 1):
+                action()
+            if repeat:  # the first one warms up
+                times[name].append((time.perf_counter() - start) / calls)
+    return times
+
+
+def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
+    return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
+
+
+def measure(repeats: int, preset: str = "cpu", calls: int = UPDATES,
+            agents: tuple[str, ...] = AGENTS) -> dict[str, dict[str, float]]:
+    """{agent: ms per update, and over DDPG's}, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    times = interleaved({agent: updater(agent, f"preset={preset}") for agent in agents}, repeats, calls)
+    torch.set_num_threads(threads)
+    return {agent: {"ms": 1e3 * statistics.median(times[agent]), "over_ddpg": ratio(times, agent, "ddpg")}
+            for agent in agents}
 
 
 def main() -> None:
     preset = sys.argv[1].removeprefix("preset=") if len(sys.argv) > 1 else "cpu"
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 15
-    torch.set_num_threads(1)
-    agents = sorted(p.stem for p in (CONFIGS / "agent").glob("*.yaml"))
-    updates = {agent: updater(agent, preset) for agent in agents}
-    times: dict[str, list[float]] = {agent: [] for agent in agents}
-    for repeat in range(repeats + 1):
-        for agent, update in updates.items():
-            start = time.perf_counter()
-            for _ in range(UPDATES if repeat else 2):
-                update()
-            if repeat:  # the first one warms up
-                times[agent].append((time.perf_counter() - start) / UPDATES)
     print(f"preset={preset}, 1 thread, {repeats} interleaved repeats of {UPDATES} updates; median")
-    for agent in agents:
-        ratio = statistics.median(a / b for a, b in zip(times[agent], times["ddpg"], strict=True))
-        print(f"{agent:18} {1e3 * statistics.median(times[agent]):8.2f} ms  {ratio:6.2f} x ddpg")
+    for agent, row in measure(repeats, preset).items():
+        print(f"{agent:18} {row['ms']:8.2f} ms  {row['over_ddpg']:6.2f} x ddpg")
 
 
 if __name__ == "__main__":

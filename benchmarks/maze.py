@@ -60,33 +60,40 @@ def step_plain(walls: set[tuple[float, float]], position, action, unit, legacy_c
     return [min(max(p, c - 0.5 + EDGE), c + 0.5 - EDGE) for p, c in zip(here, cell)]
 
 
+def measure(repeats: int, maze: str = "tree", mazes: int = MAZES, steps: int = STEPS) -> dict[str, float]:
+    """Steps per second of `mazes` side by side, and of mazes one at a time; medians of interleaved repeats."""
+    rng = np.random.default_rng(0)
+    batch, walls = MazeBatch(maze), wall_set(maze)
+    actions = rng.uniform(-0.95, 0.95, (steps, mazes, 2))
+    units = rng.random((steps, PLAIN_MAZES, 2)).tolist()
+    plain_actions = actions[:, :PLAIN_MAZES].tolist()
+    fast, slow = [], []
+    for repeat in range(repeats + 1):
+        batch.reset(rng, mazes)
+        positions = batch.position[:PLAIN_MAZES].tolist()
+        begun = time.perf_counter()
+        for step in range(steps):
+            batch.step(actions[step])
+        middle = time.perf_counter()
+        for step in range(steps):
+            positions = [step_plain(walls, *row) for row in zip(positions, plain_actions[step], units[step])]
+        if repeat:  # the first one warms up
+            fast.append(steps * mazes / (middle - begun))
+            slow.append(steps * PLAIN_MAZES / (time.perf_counter() - middle))
+    return {"steps_s": statistics.median(fast), "plain_steps_s": statistics.median(slow),
+            "ratio": statistics.median(a / b for a, b in zip(fast, slow))}
+
+
 def main() -> None:
     maze = sys.argv[1].removeprefix("maze=") if len(sys.argv) > 1 else "tree"
     repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 15
     if maze not in PLANS:
         sys.exit(f"unknown maze {maze!r}; choose from {', '.join(PLANS)}")
-    rng = np.random.default_rng(0)
-    batch, walls = MazeBatch(maze), wall_set(maze)
-    actions = rng.uniform(-0.95, 0.95, (STEPS, MAZES, 2))
-    units = rng.random((STEPS, PLAIN_MAZES, 2)).tolist()
-    plain_actions = actions[:, :PLAIN_MAZES].tolist()
-    fast, slow = [], []
-    for repeat in range(repeats + 1):
-        batch.reset(rng, MAZES)
-        positions = batch.position[:PLAIN_MAZES].tolist()
-        begun = time.perf_counter()
-        for step in range(STEPS):
-            batch.step(actions[step])
-        middle = time.perf_counter()
-        for step in range(STEPS):
-            positions = [step_plain(walls, *row) for row in zip(positions, plain_actions[step], units[step])]
-        if repeat:  # the first one warms up
-            fast.append(STEPS * MAZES / (middle - begun))
-            slow.append(STEPS * PLAIN_MAZES / (time.perf_counter() - middle))
+    result = measure(repeats, maze)
     print(f"maze={maze}, 1 thread, {repeats} interleaved repeats of {STEPS} random steps; median steps per second")
-    print(f"MazeBatch, {MAZES} mazes {statistics.median(fast):12,.0f}")
-    print(f"one at a time          {statistics.median(slow):12,.0f}")
-    print(f"ratio                  {statistics.median(a / b for a, b in zip(fast, slow)):12,.1f}")
+    print(f"MazeBatch, {MAZES} mazes {result['steps_s']:12,.0f}")
+    print(f"one at a time          {result['plain_steps_s']:12,.0f}")
+    print(f"ratio                  {result['ratio']:12,.1f}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""Every benchmark runs, and says what it promises; never how fast: these machines are noisy."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from benchmarks import __main__ as benchmarks
+from benchmarks import replay, update
+from benchmarks.cost import interleaved, updater
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    torch.set_num_threads(1)
+    path = tmp_path_factory.mktemp("bench") / "bench.json"
+    found = benchmarks.main(["--quick", "--out", str(path)])
+    assert json.loads(path.read_text()) == found
+    return found
+
+
+def numbers(tree):
+    return [n for value in tree.values() for n in (numbers(value) if isinstance(value, dict) else [value])]
+
+
+def test_every_part_is_there_and_every_number_is_positive(results):
+    assert results.keys() == {"machine", "versions", "update", "cost", "env", "replay", "loop", "maze"}
+    assert results["machine"].keys() == {"cpu", "cores", "threads", "memory_gb"} and results["machine"]["cpu"]
+    for part in ("update", "cost", "env", "replay", "loop", "maze"):
+        assert all(math.isfinite(n) and n > 0 for n in numbers(results[part])), part
+    assert "amped" in benchmarks.table(results)
+
+
+def test_the_update_is_measured_beside_its_products_and_its_reference(results):
+    common = {"ms", "gflop", "gemm_ms", "gemm_share", "operators", "peak_mb"}
+    assert results["update"].keys() == {"amped", "cic", "ddpg"}
+    for agent, sizes in results["update"].items():
+        assert all(row.keys() == common | ({"reference_ms", "ratio"} if agent == "amped" else set())
+                   for row in sizes.values())
+    assert results["replay"].keys() == {"sample_ms", "add_us", "loop_sample_ms", "ratio"}
+    assert all(row.keys() == {"fps", "ceiling_fps"} for row in results["loop"].values())
+    assert {"amped", "ddpg"} <= results["cost"].keys() and results["cost"]["ddpg"]["over_ddpg"] == 1
+
+
+def test_the_products_alone_do_the_flops_of_the_update():
+    amped = updater("amped", "preset=smoke")
+    amped()
+    products, operators = update.products_alone(amped)
+    assert update.gflop(products) == pytest.approx(update.gflop(amped)) and operators > 100
+
+
+def test_an_update_holds_no_more_than_three_pairwise_matrices_at_a_time():
+    amped = updater("amped", "preset=cpu")
+    amped()  # optimisers get their state, gradients their place
+    _, largest = update.allocations(amped)
+    assert largest <= 3 * 4 * amped.learner.batch_size**2  # bytes; as many rows as hidden units, as at the paper's size
+
+
+def test_the_paper_size_update_stays_within_93_gflop():
+    """Counted on `meta`, where nothing is computed."""
+    test_meta_device = pytest.importorskip("test_meta_device")
+    objective, learner, memory = test_meta_device.build(test_meta_device.composed("agent=amped", "preset=paper"))
+    learner.batch_size = 1024
+    assert update.gflop(lambda: learner.learn(memory, objective, 2)) <= 93
+
+
+def test_the_loop_over_transitions_gives_the_same_batch():
+    left, right = (replay.filled_memory(5000) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(left.sample(256), replay.loop_sample(right, 256)))
+
+
+def test_repeats_are_interleaved_and_the_first_is_not_counted():
+    calls = []
+    times = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2, 3)
+    assert "".join(calls) == "ab" + 2 * "aaabbb" and all(len(t) == 2 for t in times.values())
