@@ -32,7 +32,7 @@ new_venv = $(call refuse,$(call version,$(PYTHON),sys))$(refuse_bare)$(PYTHON) -
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo pretrain finetune report test lint clean
+.PHONY: help setup demo pretrain finetune report bench test lint clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ finetune: $(STAMP)  ## finetune.py; ARGS="agent=amped task=walker_run preset=cpu
 
 report: $(STAMP)  ## every table and figure that the runs at hand allow, on one page: report/index.html
 	$(BIN)/python -m analysis.report $(ARGS)
+
+bench: $(STAMP)  ## time of updates, simulators, replay and loop beside plain references: results/bench.json
+	$(BIN)/python -m benchmarks $(ARGS)
 
 test: $(STAMP)  ## the test suite on all cores; ARGS="-k surgery", ARGS="-m slow" or ARGS="-n 0" (one process) for pytest
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
