@@ -351,8 +351,9 @@ def test_the_study_writes_bars_a_table_with_bounds_and_rows(cli, draw, tmp_path)
 
 def measured(label, values, bound=None):
     """One per seed, with the same number in every measure, ten times as much in mi_grid."""
-    return [maze_tables.Measured(label, "a maze", bound, {"skills": "4", **dict.fromkeys(maze_tables.NAMES, str(v)),
-                                                         "mi_grid": str(10 * v)}) for v in values]
+    rows = [{"skills": "4", "agent": label.lower(), **dict.fromkeys(maze_tables.NAMES, str(v)), "mi_grid": str(10 * v)}
+            for v in values]
+    return [maze_tables.Measured(label, "a maze", bound, row) for row in rows]
 
 
 def test_the_markdown_table_is_what_a_hand_computes():

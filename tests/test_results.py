@@ -138,7 +138,7 @@ def test_the_wall_time_of_a_resumed_run_counts_what_came_before(cli, monkeypatch
     assert checkpoint["wall_seconds"] > 0
     save_torch(run / "checkpoint_50.pt", {**checkpoint, "wall_seconds": 1000.0})
     assert cli(*args).code == 0
-    assert 1000 < read(run)["wall_seconds"] < 1100
+    assert 1000 <= read(run)["wall_seconds"] < 1100  # rounded to tenths
 
 
 # ------------------------------------------------------------------------------------------- expert scores
