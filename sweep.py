@@ -7,15 +7,14 @@ again runs what is missing, unfinished or failed, and nothing else.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from typing import Any
 
-from agent.runner import Interrupted
-from analysis.experiment import Experiment, names, split_words, take
+from agent.cli import run_command
+from analysis.experiment import SCORE_KINDS, Experiment, names, split_words, take
+from analysis.plan import count_lines
 from analysis.planned import Run
 from cluster import cost, graph, local
-from utils import UserError, choose
+from utils import choose
 
 ACTIONS = ("plan", "run", "status", "cancel")
 
@@ -34,12 +33,7 @@ def plan(experiment: Experiment) -> None:
     runs = graph.runs_of(experiment)
     states, costs = {run.path: run.state for run in runs}, cost.estimate(runs)
     print(f"{experiment.name}: {experiment.title}")
-    for phase, noun in (("pretrain", "pre-training"), ("finetune", "fine-tuning")):
-        found = [states[run.path].partition(" ")[0] for run in runs if run.phase == phase]
-        if found:
-            each = ", ".join(f"{found.count(state)} {state}" for state in ("finished", "unfinished", "missing"))
-            print(f"{len(found)} {noun}{'s' * (len(found) > 1)}: {each}")
-    print(costs.line())
+    print("\n".join([*count_lines(runs, list(states.values())), costs.line()]))
     after: dict[Any, list[Run]] = {}
     for run in runs:
         after.setdefault(run.after, []).append(run)
@@ -52,7 +46,7 @@ def plan(experiment: Experiment) -> None:
 
 
 def table_hint(experiment: Experiment, words: list[str]) -> str:
-    module = "table" if experiment.figure.get("kind") in ("scores", "conflict") else "figure"
+    module = "table" if experiment.figure.get("kind") in SCORE_KINDS else "figure"
     return f"all finished; python -m analysis.{module} {' '.join(words)}"
 
 
@@ -64,34 +58,23 @@ def main() -> None:
                              "plan, status or cancel; cluster.KEY= for configs/cluster/*.yaml; the rest as for python "
                              "-m analysis.plan")
     words = parser.parse_args().words
-    try:
-        given = split_words(words)
-        action = choose("action", given.pop("action", "run"), ACTIONS)
-        name, changes = given.pop("cluster", "local"), take(given, "cluster.")
-        settings, module = graph.settings(name, changes), backend(name)
-        module.check(settings)
-        words = [f"{key}={value}" for key, value in given.items()]
-        experiment = graph.load(words)
-        if action == "plan":
-            plan(experiment)
-        else:
-            getattr(module, action)(experiment, settings)
-        if action == "run" and all(graph.finished(run.path) for run in graph.runs_of(experiment)):
-            print(table_hint(experiment, words))
-        sys.stdout.flush()
-    except BrokenPipeError:  # | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (UserError, OSError) as error:
-        stop(f"error: {error}", 2)
-    except Interrupted as signal:
-        stop(str(signal), signal.exit_code)
-    except KeyboardInterrupt:
-        stop("interrupted; the same command continues", 130)
+    run_command(lambda: sweep(words))
 
 
-def stop(line: str, code: int) -> None:
-    print(line, file=sys.stderr, flush=True)
-    sys.exit(code)
+def sweep(words: list[str]) -> None:
+    given = split_words(words)
+    action = choose("action", given.pop("action", "run"), ACTIONS)
+    name, changes = given.pop("cluster", "local"), take(given, "cluster.")
+    settings, module = graph.settings(name, changes), backend(name)
+    module.check(settings)
+    words = [f"{key}={value}" for key, value in given.items()]
+    experiment = graph.load(words)
+    if action == "plan":
+        plan(experiment)
+    else:
+        getattr(module, action)(experiment, settings)
+    if action == "run" and all(graph.finished(run.path) for run in graph.runs_of(experiment)):
+        print(table_hint(experiment, words))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What both scripts share on the command line: one clear line for every mistake, exit code 2."""
+"""What the scripts and commands share: one clear line for every mistake, exit code 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException
@@ -51,6 +51,26 @@ def quote_paths(arguments: list[str]) -> list[str]:
     return quoted
 
 
+def leave(line: str, code: int) -> NoReturn:
+    print(line, file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def run_command(task: Callable[[], Any]) -> None:
+    """The body of a command without Hydra (sweep.py, python -m analysis.NAME)."""
+    try:
+        task()
+        sys.stdout.flush()
+    except BrokenPipeError:  # | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (UserError, OSError) as error:
+        leave(f"error: {error}", 2)
+    except Interrupted as stop:
+        leave(str(stop), stop.exit_code)
+    except KeyboardInterrupt:
+        leave("interrupted; the same command goes on", 130)
+
+
 class Guard:
     """Runs a Hydra main. HYDRA_FULL_ERROR=1 in the environment asks for tracebacks instead of lines."""
 
@@ -67,9 +87,9 @@ class Guard:
         except UserError as error:
             if hydra.mode == RunMode.MULTIRUN or self.full_error:
                 raise
-            self._exit(f"error: {error}", 2)
+            leave(f"error: {error}", 2)
         except Interrupted as stop:
-            self._exit(str(stop), stop.exit_code)
+            leave(str(stop), stop.exit_code)
 
     def launch(self, main: Callable[[], None]) -> None:
         sys.argv[1:] = quote_paths(sys.argv[1:])
@@ -79,16 +99,11 @@ class Guard:
         try:
             main()
         except KeyboardInterrupt:
-            self._exit("interrupted before anything was trained" if not self.started else "interrupted", 130)
+            leave("interrupted before anything was trained" if not self.started else "interrupted", 130)
         except Exception as error:
             if self.started and not isinstance(error, UserError):
                 raise  # a bug of ours: show it whole
-            self._exit(f"error: {one_line(error)}", 2)
-
-    @staticmethod
-    def _exit(line: str, code: int) -> None:
-        print(line, file=sys.stderr, flush=True)
-        sys.exit(code)
+            leave(f"error: {one_line(error)}", 2)
 
 
 guard = Guard()

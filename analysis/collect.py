@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from agent.cli import run_command
 from agent.rundir import PER_MACHINE, SILENT
 from agent.settings import flatten
 from analysis.runs import YAML, load_result, read_runs
@@ -55,20 +56,20 @@ def main() -> None:
     parser.add_argument("run_root", nargs="?", default="run_root=runs", metavar="run_root=DIR")
     parser.add_argument("--out", type=Path, help="the table (<run_root>/results.csv)")
     args = parser.parse_args()
-    try:
-        key, equals, value = args.run_root.partition("=")
-        if key != "run_root" or not value:
-            raise UserError(f"{args.run_root} is not run_root=DIR")
-        table, rest = collect(Path(value))
-        for row in rest[rest["state"] == "unreadable"].itertuples():
-            print(f"unreadable: {row.path}: {row.problem}", file=sys.stderr)
-        out = args.out or Path(value) / "results.csv"
-        write_text(out, table.to_csv(index=False, lineterminator="\n"))
-        counts = rest["state"].value_counts()
-        print(f"{len(table)} finished runs: {out}" + "".join(f"; {counts[name]} {name}" for name in counts.index))
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: write(args.run_root, args.out))
+
+
+def write(word: str, out: Path | None) -> None:
+    key, _, root = word.partition("=")
+    if key != "run_root" or not root:
+        raise UserError(f"{word} is not run_root=DIR")
+    table, rest = collect(Path(root))
+    for row in rest[rest["state"] == "unreadable"].itertuples():
+        print(f"unreadable: {row.path}: {row.problem}", file=sys.stderr)
+    out = out or Path(root) / "results.csv"
+    write_text(out, table.to_csv(index=False, lineterminator="\n"))
+    counts = rest["state"].value_counts()
+    print(f"{len(table)} finished runs: {out}" + "".join(f"; {counts[name]} {name}" for name in counts.index))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from analysis.planned import Run, as_word, finetuning, pretraining, tasks, tasks
 from utils import UserError, choose
 
 KEYS, OPTIONAL = ("title", "preset", "methods", "grid", "figure"), ("finetune",)
+SCORE_KINDS = ("scores", "conflict")  # of figures that analysis.table makes; the others are of mazes (analysis.figure)
 OF_ONE_PHASE = ("num_train_frames", "snapshots")  # what both phases have, each its own
 
 Grid = dict[str, list[str]]
@@ -77,7 +78,7 @@ def read(name: str) -> dict[str, Any]:
         raise UserError(f"{path} must have the keys {', '.join(KEYS)}, may have {', '.join(OPTIONAL)}, and no others")
     if not isinstance(found["figure"], dict) or not all(isinstance(g, dict) for g in as_list(found["grid"])):
         raise UserError(f"{path}: figure is a mapping, grid a mapping or a list of mappings")
-    if not isinstance(found.get("finetune", {"task": ""}), dict) or "task" not in found.get("finetune", {"task": ""}):
+    if "finetune" in found and not (isinstance(found["finetune"], dict) and "task" in found["finetune"]):
         raise UserError(f"{path}: finetune is a mapping with a task, or a list of them, or all")
     return found
 

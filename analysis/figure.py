@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from agent.cli import run_command
 from agent.pool import Job, Pool, default_workers
-from agent.runner import Interrupted
-from analysis.experiment import Experiment, load, names
+from analysis.experiment import SCORE_KINDS, Experiment, load, names
 from analysis.maze import EPISODES, KEY, MINE_STEPS, at_least, small_print, trajectories, write_rows
 from analysis.maze_episodes import load as load_trained
 from analysis.maze_episodes import maze_domains
@@ -38,7 +37,7 @@ KINDS = {"skills": set(), "evolution": {"skill", "snapshots", "epochs"}, "bars":
 def check(experiment: Experiment) -> None:
     """Refuse what could not be drawn before anything is trained for it."""
     figure = experiment.figure
-    if figure.get("kind") in ("scores", "conflict"):
+    if figure.get("kind") in SCORE_KINDS:
         raise UserError(f"{experiment.name} is not of mazes: python -m analysis.table experiment={experiment.name}")
     kind = choose("figure.kind", figure.get("kind"), tuple(KINDS))
     if set(figure) != KINDS[kind] | {"kind"}:
@@ -181,26 +180,18 @@ def main() -> None:
     parser.add_argument("--episodes", type=at_least(2), default=EPISODES, help="measured, per skill (%(default)s)")
     parser.add_argument("--mine-steps", type=at_least(1), default=MINE_STEPS, help="of MINE (%(default)s)")
     args = parser.parse_intermixed_args()
-    try:
-        experiment = load(args.words)
-        check(experiment)
-        if args.plan:
-            return plan(experiment)
-        out = args.out or Path(experiment.runs[0].config["run_root"]) / "figures"
-        out.mkdir(parents=True, exist_ok=True)
-        torch.set_num_threads(1)
-        make(experiment, args, out)
-    except (UserError, OSError) as error:
-        stop(f"error: {error}", 2)
-    except Interrupted as signal:
-        stop(str(signal), signal.exit_code)
-    except KeyboardInterrupt:
-        stop("interrupted; the same command continues", 130)
+    run_command(lambda: run(args))
 
 
-def stop(line: str, code: int) -> None:
-    print(line, file=sys.stderr, flush=True)
-    sys.exit(code)
+def run(args: argparse.Namespace) -> None:
+    experiment = load(args.words)
+    check(experiment)
+    if args.plan:
+        return plan(experiment)
+    out = args.out or Path(experiment.runs[0].config["run_root"]) / "figures"
+    out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    make(experiment, args, out)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def gather(experiment: Experiment) -> Gathered:
         found = read_run(run.path)
         if found["state"] == "finished":
             parts.append(evaluations(run, found))
-            if run.phase == "pretrain" and len(run.config["surgery"]) and has_conflict(run):
+            if run.phase == "pretrain" and has_conflict(run):
                 train.append(read_train([run.path], CONFLICT).assign(
                     method=run.method, domain=run.config["domain"]["name"], seed=run.config["seed"]))
         else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from agent.cli import run_command
 from analysis.maze_pictures import save_picture
 from analysis.palette import colours, label, marker
 from utils import UserError
@@ -76,11 +76,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="+", type=Path, help="CSV files of python -m analysis.figure")
     parser.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
     args = parser.parse_args()
-    try:
-        save_picture(tradeoff(read(args.rows)), args.out)
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: save_picture(tradeoff(read(args.rows)), args.out))
     print(f"picture: {args.out}")
 
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 
+from agent.cli import run_command
 from analysis.experiment import Experiment, load, names
-from utils import UserError
+from analysis.planned import Run
 
 STATES = ("finished", "unfinished", "missing")
+
+
+def count_lines(runs: list[Run], states: list[str]) -> list[str]:
+    """"240 pre-trainings: 0 finished, 0 unfinished, 240 missing", and the same of fine-tunings."""
+    lines = []
+    for phase, noun in (("pretrain", "pre-training"), ("finetune", "fine-tuning")):
+        found = [state.partition(" ")[0] for run, state in zip(runs, states, strict=True) if run.phase == phase]
+        if found:
+            counts = ", ".join(f"{found.count(name)} {name}" for name in STATES)
+            lines.append(f"{len(found)} {noun}{'s' * (len(found) > 1)}: {counts}")
+    return lines
 
 
 def plan(experiment: Experiment, *, missing_only: bool = False) -> None:
     """A line per run: its state and its command, in an order in which they can be run."""
     runs = [*experiment.runs, *experiment.finetunings]
     states = [run.state for run in runs]
-    print(f"{experiment.name}: {experiment.title}")
-    for phase, noun in (("pretrain", "pre-training"), ("finetune", "fine-tuning")):
-        of_phase = [state for run, state in zip(runs, states, strict=True) if run.phase == phase]
-        if of_phase:
-            counts = ", ".join(f"{sum(state.startswith(name) for state in of_phase)} {name}" for name in STATES)
-            print(f"{len(of_phase)} {noun}{'s' * (len(of_phase) > 1)}: {counts}")
+    print("\n".join([f"{experiment.name}: {experiment.title}", *count_lines(runs, states)]))
     for run, state in zip(runs, states, strict=True):
         if not missing_only or state != "finished":
             print(f"{state:<22}{run.command}")
@@ -36,14 +41,7 @@ def main() -> None:
                              "for every run (preset=cpu, run_root=DIR)")
     parser.add_argument("--missing", action="store_true", help="leave out what is finished")
     args = parser.parse_intermixed_args()
-    try:
-        plan(load(args.words), missing_only=args.missing)
-        sys.stdout.flush()
-    except BrokenPipeError:  # | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: plan(load(args.words), missing_only=args.missing))
 
 
 if __name__ == "__main__":

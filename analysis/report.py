@@ -6,13 +6,14 @@ The paper beside ours, with the command that makes each. Runs come from run_root
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from agent.cli import run_command
 from agent.results import git_state
 from analysis import html, maze_tradeoff, paper, score_figures
 from analysis.experiment import names, read, split_words
 from analysis.gathered import Gathered, find, nothing
+from analysis.selection import markdown
 from analysis.table import aggregates, make_figures, make_tables
 from utils import UserError, write_text
 
@@ -65,9 +66,7 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
     parts += [html.fold(f"Table: {part.replace('_', ', ')}", html.prose(table.markdown()), unfolded=part == "returns")
               for part, table in made.items()]
     if "improvement" in numbers:
-        table = numbers["improvement"].round(3).astype(str)
-        rows = [list(table), ["---"] * len(table.columns), *table.to_numpy().tolist()]
-        text = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        text = markdown(numbers["improvement"].round(3).astype(str).to_dict("records"))
         parts.append(html.fold("Probability of improvement", html.prose(text)))
     missing = [*gathered.gaps, *gaps]
     return "".join(parts) + (html.fold(f"Missing ({len(missing)} lines)", html.bullets(missing)) if missing else "")
@@ -174,12 +173,7 @@ def main() -> None:
                         "your runs were given, as python -m analysis.plan takes them")
     parser.add_argument("--out", type=Path, default=Path("report"), help="directory (%(default)s)")
     args = parser.parse_intermixed_args()
-    try:
-        path = make(args.words, args.out)
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    run_command(lambda: print(f"report: {make(args.words, args.out)}"))
 
 
 if __name__ == "__main__":

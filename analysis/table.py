@@ -8,21 +8,20 @@ is the paper's part.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from agent.cli import run_command
 from agent.results import expert_score
 from analysis import paper, score_figures, tables
-from analysis.experiment import load, names, read
+from analysis.experiment import SCORE_KINDS, load, names, read
 from analysis.gathered import Gathered, gather
 from analysis.scores import aggregate, matrices, probability_of_improvement, profiles, task_efficiency
 from analysis.tables import Table
 from utils import UserError, choose, write_text
 
-KINDS = ("scores", "conflict")
 SEED = 0  # of the bootstrap
 TAUS = [i / 50 for i in range(61)]  # scores at which profiles are drawn: 0 to 1.2 of the expert's
 
@@ -69,7 +68,7 @@ def make_figures(name: str, gathered: Gathered, numbers: dict[str, pd.DataFrame]
 def make(words: list[str], out: Path | None) -> None:
     experiment = load(words)
     kind = experiment.figure.get("kind")
-    if kind not in KINDS:
+    if kind not in SCORE_KINDS:
         raise UserError(f"{experiment.name} is of mazes: python -m analysis.figure experiment={experiment.name}")
     first = (experiment.runs or experiment.finetunings)[0]
     out = out or Path(first.config["run_root"]) / "tables"
@@ -100,16 +99,12 @@ def make(words: list[str], out: Path | None) -> None:
 
 
 def main() -> None:
-    kinds = [name for name in names() if read(name)["figure"].get("kind") in KINDS]
+    kinds = [name for name in names() if read(name)["figure"].get("kind") in SCORE_KINDS]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(kinds)}")
     parser.add_argument("words", nargs="*", metavar="key=value", help="as python -m analysis.plan takes them")
     parser.add_argument("--out", type=Path, help="directory for everything that is written (<run_root>/tables)")
     args = parser.parse_intermixed_args()
-    try:
-        make(args.words, args.out)
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: make(args.words, args.out))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import torch
 
-from agent.runner import Interrupted
-from utils import UserError, write_atomic, write_text
+from agent.cli import run_command
+from utils import write_atomic, write_text
 
 OUT = Path("runs/theory")
 LOOK = {"font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 7.5, "axes.spines.top": False,
@@ -57,17 +56,13 @@ def run(name: str, title: str, study: Study) -> None:
     parser.add_argument("--out", type=Path, default=OUT, help=f"directory for {name}.csv, .png and .pdf (%(default)s)")
     parser.add_argument("--seed", type=whole_number, default=1, help="(%(default)s)")
     args = parser.parse_args()
+    run_command(lambda: make(name, study, args.out, args.seed))
+
+
+def make(name: str, study: Study, out: Path, seed: int) -> None:
     torch.set_num_threads(1)
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-        with plt.rc_context(LOOK):
-            rows, figure, summary = study(args.seed)
-        paths = save(args.out, name, rows, figure)
-    except (UserError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except (Interrupted, KeyboardInterrupt):
-        print("interrupted; nothing was written", file=sys.stderr)
-        sys.exit(130)
-    print(summary)
-    print(f"written: {', '.join(map(str, paths))}")
+    out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+    with plt.rc_context(LOOK):
+        rows, figure, summary = study(seed)
+    paths = save(out, name, rows, figure)
+    print(f"{summary}\nwritten: {', '.join(map(str, paths))}")

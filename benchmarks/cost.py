@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 
 from agent.base import Objective
 from agent.build import make_learner, make_objective
 from agent.ddpg import DDPG
 from agent.settings import resolve
 from agent.skills import SkillSpace
+from analysis.planned import compose
 from replay_buffer import ReplayBuffer
 from utils import Streams
 
@@ -45,8 +45,7 @@ class Update(NamedTuple):
 def updater(agent: str, *overrides: str) -> Update:
     """Updates of the agent on random data of walker's shape; `overrides` give the size, as preset=cpu."""
     phase, task = ("finetune", ["task=walker_run"]) if agent == "ddpg" else ("pretrain", [])
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = resolve(compose(phase, [f"agent={agent}", *overrides, *task]))
+    config = resolve(compose([f"agent={agent}", *overrides, *task], phase))
     rng = Streams(0)
     torch.manual_seed(0)
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 
 from agent.build import make_parts
 from agent.logger import Logger
 from agent.rundir import RunDirectory
 from agent.runner import Runner
 from agent.settings import resolve
-from benchmarks.cost import CONFIGS, interleaved
+from analysis.planned import compose
+from benchmarks.cost import interleaved
 
 SIZES = {"cpu": ("preset=cpu",)}
 STEPS, WARM_UP = 400, 200  # per repeat; before the first
@@ -30,9 +30,8 @@ STEPS, WARM_UP = 400, 200  # per repeat; before the first
 def make_runner(path: Path, *overrides: str) -> Runner:
     """A run that has filled its memory and learns; nothing is evaluated in a window that is measured."""
     quiet = ("eval_every_frames=100000000", "checkpoint_every_frames=100000000", "snapshots=[]")
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = resolve(compose("pretrain", ["agent=amped", "domain=walker", *overrides, *quiet,
-                                              f"num_seed_frames={WARM_UP}", "num_train_frames=100000000"]))
+    config = resolve(compose(["agent=amped", "domain=walker", *overrides, *quiet, f"num_seed_frames={WARM_UP}",
+                              "num_train_frames=100000000"]))
     parts = make_parts(config, config["domain"]["primal_task"], torch.device("cpu"))
     logger = Logger(path, use_tb=False, use_wandb=False, project="", name="", config=config)
     runner = Runner(config, RunDirectory(path, config), parts, logger, {})

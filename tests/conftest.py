@@ -62,6 +62,23 @@ def cli(monkeypatch, capsys, tmp_path):
     return call
 
 
+@pytest.fixture
+def run_main(monkeypatch, capsys):
+    """run_main(module.main, "key=value", ...): a command without Hydra as a user calls it, without a new process."""
+
+    def call(main, *args) -> Output:
+        monkeypatch.setattr(sys, "argv", ["command", *map(str, args)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        return Output(code, *capsys.readouterr())
+
+    return call
+
+
 def process(script: str, *args: str, **kwargs) -> subprocess.Popen:
     """The script as a user starts it."""
     environment = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}

@@ -3,12 +3,11 @@
 import csv
 import math
 import shlex
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from conftest import Output
 from PIL import Image
 from test_ppo import ppo
 
@@ -50,20 +49,9 @@ trained = {}  # by arguments
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """command("measure", ...) as python -m analysis.maze, without a new process."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["maze", *map(str, args)])
-        capsys.readouterr()
-        code = 0
-        try:
-            maze.main()
-        except SystemExit as stop:
-            code = stop.code
-        return Output(code, *capsys.readouterr())
-
-    return call
+def command(run_main):
+    """command("measure", ...) as python -m analysis.maze."""
+    return partial(run_main, maze.main)
 
 
 def table(path):

@@ -2,30 +2,19 @@
 
 import json
 import shutil
-import sys
+from functools import partial
 
 import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import Output
 
 from analysis import collect
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["collect", *map(str, args)])
-        capsys.readouterr()
-        code = 0
-        try:
-            collect.main()
-        except SystemExit as stop:
-            code = stop.code
-        return Output(code, *capsys.readouterr())
-
-    return run
+def call(run_main):
+    return partial(run_main, collect.main)
 
 
 def edit(path, **changes):

@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, Output, assert_same_run, finish
+from conftest import ROOT, assert_same_run, finish
 from test_analysis_maze import nearest, pixels
 from test_oracle import group_is_gone, wait_for
 from test_resume import kill_after_checkpoint
@@ -36,20 +37,9 @@ def shared(tmp_path_factory):
 
 
 @pytest.fixture
-def draw(monkeypatch, capsys):
-    """draw("experiment=...") as python -m analysis.figure, without a new process for the command itself."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["figure", *map(str, args)])
-        capsys.readouterr()
-        code = 0
-        try:
-            figure.main()
-        except SystemExit as stop:
-            code = stop.code
-        return Output(code, *capsys.readouterr())
-
-    return call
+def draw(run_main):
+    """draw("experiment=...") as python -m analysis.figure."""
+    return partial(run_main, figure.main)
 
 
 def start(*args):

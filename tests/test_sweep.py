@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import types
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, Output, assert_same_run, finish, process
+from conftest import ROOT, assert_same_run, finish, process
 from test_oracle import group_is_gone, is_free, wait_for
 from test_resume import continued_from, kill_after_checkpoint
 
@@ -23,20 +24,9 @@ ONE = ("experiment=smoke", "methods=amped,ddpg", "seed=1", "task=walker_run")
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """call("experiment=...") as python sweep.py, without a new process for the command itself."""
-
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["sweep.py", *map(str, args)])
-        capsys.readouterr()
-        code = 0
-        try:
-            sweep.main()
-        except SystemExit as stop:
-            code = stop.code
-        return Output(code, *capsys.readouterr())
-
-    return run
+def call(run_main):
+    """call("experiment=...") as python sweep.py."""
+    return partial(run_main, sweep.main)
 
 
 @pytest.fixture(scope="module")
