@@ -96,6 +96,13 @@ class ReplayBuffer:
     def sample(self, batch_size: int) -> Batch:
         return self.gather(self.sample_rows(batch_size))
 
+    def _acted(self, rows: np.ndarray) -> np.ndarray:
+        """Where the skill of each row is."""
+        if not self.legacy_skill:
+            return rows
+        # The public code pairs the action with the skill of the step before.
+        return np.where(self.fields["episode_step"][rows] > 0, (rows - 1) % self.capacity, rows)
+
     def gather(self, rows: np.ndarray) -> Batch:
         f, n = self.fields, self.nstep
         steps = [rows, *((rows + i) % self.capacity for i in range(1, n + 1))]  # n + 1 of (B,)
@@ -104,11 +111,8 @@ class ReplayBuffer:
         for at in steps[:n]:
             reward += discount * f["reward"].take(at, 0)
             discount *= np.float32(self.gamma) * f["discount"].take(at, 0)
-        acted = rows
-        if self.legacy_skill:  # the public code pairs the action with the skill of the step before
-            acted = np.where(f["episode_step"][rows] > 0, (rows - 1) % self.capacity, rows)
         arrays = (f["obs"].take(rows, 0), f["action"].take(rows, 0), reward, discount, f["obs"].take(steps[n], 0),
-                  f["skill"].take(acted, 0).astype(np.float32), f["obs"].take(steps[1], 0))
+                  f["skill"].take(self._acted(rows), 0).astype(np.float32), f["obs"].take(steps[1], 0))
         return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
 
     def recent_skills(self, count: int) -> list[np.ndarray]:
@@ -129,3 +133,50 @@ class ReplayBuffer:
         for name, array in state["fields"].items():
             self.fields[name][: self.size] = array.numpy()
         self.fields["valid"][self.size :] = False
+
+
+class DeviceReplayBuffer(ReplayBuffer):
+    """Batches are gathered on the device, from a copy of the ring there. Rows are drawn here, by the same numbers; what
+    came since the last batch is sent before it, in one piece."""
+
+    COLUMNS = ("obs", "action", "reward", "discount", "skill")
+
+    def __init__(self, *, capacity: int, device: torch.device | str, **settings):
+        super().__init__(capacity=capacity, device=device, **settings)
+        self.widths = [self.fields[name].shape[1] for name in self.COLUMNS]
+        self.table = torch.zeros(capacity, sum(self.widths), device=device)
+        self.behind = 0  # rows that are not there yet, the newest ones
+
+    @staticmethod
+    def table_bytes(capacity: int, *, obs_dim: int, action_dim: int, skill_dim: int) -> int:
+        return 4 * capacity * (obs_dim + action_dim + 2 + skill_dim)
+
+    def _place(self, obs: np.ndarray, episode_step: int) -> None:
+        super()._place(obs, episode_step)
+        self.behind = min(self.behind + 1, self.capacity)
+
+    def gather(self, rows: np.ndarray) -> Batch:
+        self._send()
+        at = torch.from_numpy(np.stack([rows, self._acted(rows)])).to(self.device, non_blocking=True)
+        steps = [self.table[(at[0] + i) % self.capacity] for i in range(self.nstep + 1)]  # (B, width) each
+        parts = [step.split(self.widths, 1) for step in steps]
+        reward, discount = torch.zeros_like(parts[0][2]), torch.ones_like(parts[0][3])
+        for _, _, r, d, _ in parts[: self.nstep]:
+            reward += discount * r
+            discount *= self.gamma * d
+        obs, action, _, _, _ = parts[0]
+        skill = self.table[at[1]].split(self.widths, 1)[4]
+        return Batch(obs, action, reward, discount, parts[-1][0], skill, parts[1][0])
+
+    def _send(self) -> None:
+        # The row before the oldest new one got its action after it was sent.
+        rows = (self.head - np.arange(min(self.behind + 1, self.capacity))) % self.capacity
+        if self.behind:
+            block = np.concatenate([self.fields[name][rows].astype(np.float32) for name in self.COLUMNS], 1)
+            at = torch.from_numpy(rows).to(self.device, non_blocking=True)
+            self.table[at] = torch.from_numpy(block).to(self.device, non_blocking=True)
+        self.behind = 0
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.behind = self.capacity

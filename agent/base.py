@@ -28,6 +28,8 @@ class FlatVector:
     @torch.no_grad()
     def join(self) -> Tensor:
         """The vector; made again after a move to another device, which gives each parameter a place of its own."""
+        if torch.compiler.is_compiling():  # what is traced has been joined before
+            return self.vector
         if self.vector.data_ptr() != self.parameters[0].data_ptr() or not len(self.vector):
             self.vector.data = torch.cat([p.flatten() for p in self.parameters])
             for p, part in zip(self.parameters, self.views(self.vector.data), strict=True):
@@ -56,6 +58,15 @@ class FlatAdam(FlatVector):
         self.adam = torch.optim.Adam([self.vector], lr=lr, eps=eps, fused=self.vector.device.type != "meta")
         self.own: tuple = ()  # the parts of parameters and moments, and where those were when they were cut
 
+    def prepare(self) -> list[Tensor]:
+        """Its count of steps and its moments, as torch's own optimiser makes them at the first step."""
+        self.join()
+        state = self.adam.state[self.vector]
+        if not state:
+            state |= {"step": torch.zeros((), device=self.vector.device), "exp_avg": torch.zeros_like(self.vector.data),
+                      "exp_avg_sq": torch.zeros_like(self.vector.data)}
+        return list(state.values())
+
     def zero_grad(self) -> None:
         for p in self.parameters:
             p.grad = None
@@ -69,19 +80,30 @@ class FlatAdam(FlatVector):
             grad = [p.grad for p in self.parameters]
         if not isinstance(grad, Tensor):
             grad = [torch.zeros_like(p) if g is None else g for p, g in zip(self.parameters, grad, strict=True)]
-        if self.vector.device.type == "cpu":
-            self._step_on_cpu(grad)
-            return
-        self.vector.grad = grad if isinstance(grad, Tensor) else torch.cat([g.flatten() for g in grad])
-        self.adam.step()
+        if torch.compiler.is_compiling():
+            self._step_written_out(grad)
+        elif self.vector.device.type == "meta":  # which has no kernel
+            self.vector.grad = grad if isinstance(grad, Tensor) else torch.cat([g.flatten() for g in grad])
+            self.adam.step()
+        else:
+            self._step_by_kernel(grad)
 
-    def _step_on_cpu(self, grad: Tensor | Sequence[Tensor]) -> None:
+    def _step_written_out(self, grad: Tensor | Sequence[Tensor]) -> None:
+        """For torch.compile, which joins it with what comes before."""
+        grad = grad if isinstance(grad, Tensor) else torch.cat([g.flatten() for g in grad])
+        group, state = self.adam.param_groups[0], self.adam.state[self.vector]
+        (beta1, beta2), step, mean, square = group["betas"], state["step"], state["exp_avg"], state["exp_avg_sq"]
+        step.add_(1)
+        mean.lerp_(grad, 1 - beta1)
+        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        spread = (square.sqrt() / (1 - beta2**step).sqrt()).add_(group["eps"])
+        self.vector.data.sub_(group["lr"] / (1 - beta1**step) * mean / spread)
+
+    def _step_by_kernel(self, grad: Tensor | Sequence[Tensor]) -> None:
         """torch's own kernel called directly: small networks pay more for the optimiser's Python than for its numbers,
         and large ones for gradients copied into one vector."""
         group, state = self.adam.param_groups[0], self.adam.state[self.vector]
-        if not state:
-            state |= {"step": torch.zeros((), dtype=torch.float32), "exp_avg": torch.zeros_like(self.vector.data),
-                      "exp_avg_sq": torch.zeros_like(self.vector.data)}
+        self.prepare()
         state["step"] += 1
         vectors = self.vector.data, state["exp_avg"], state["exp_avg_sq"]
         if isinstance(grad, Tensor):

@@ -12,6 +12,7 @@ import torch
 import envs
 from agent import video
 from agent.base import Objective, TaskReward
+from agent.capture import Capture, Compiled, Graphed
 from agent.ddpg import DDPG
 from agent.logger import Logger
 from agent.ppo import PPO
@@ -23,7 +24,7 @@ from agent.settings import pick_device
 from agent.skills import SkillSpace, make_skills
 from agent.surgery import ProjectConflict, SumGradients
 from envs.lanes import Lanes
-from replay_buffer import ReplayBuffer
+from replay_buffer import DeviceReplayBuffer, ReplayBuffer
 from utils import Streams, UserError, choose, load_weights, stream_seed
 
 LEARNERS = {"ddpg": (DDPG, Runner), "ppo": (PPO, RolloutRunner)}
@@ -76,8 +77,34 @@ def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams:
             learner = hydra.utils.get_class(settings.pop("_target_"))
     else:  # agent yamls may set keys of DDPG, such as sync_target
         settings = {k: v for k, v in settings.items() if k in inspect.signature(learner.__init__).parameters}
-    return learner(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim, streams=streams,
+    made = learner(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim, streams=streams,
                    surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")), rng=rng, **settings)
+    if name == "ddpg":
+        made.capture = make_capture(config, rng.device)
+    return made
+
+
+def make_capture(config: dict[str, Any], device: torch.device) -> Capture | None:
+    on_gpu = device.type == "cuda"
+    if config["cuda_graph"] is True and not on_gpu:
+        raise UserError(f"cuda_graph=true needs a GPU, and device is {device}; use cuda_graph=auto")
+    if config["cuda_graph"] is True and config["compile"]:
+        raise UserError("cuda_graph=true and compile=true do not go together; choose one")
+    if config["compile"]:
+        return Compiled()
+    return Graphed(required=config["cuda_graph"] is True) if on_gpu and config["cuda_graph"] else None
+
+
+def make_memory(config: dict[str, Any], env: envs.Env, space: SkillSpace, rng: Streams) -> ReplayBuffer:
+    settings, device = dict(config["replay"]), rng.device
+    wanted = settings.pop("on_device")
+    if wanted is True and device.type != "cuda":
+        raise UserError(f"replay.on_device=true needs a GPU, and device is {device}; use replay.on_device=auto")
+    shapes = {"obs_dim": env.obs_dim, "action_dim": env.action_dim, "skill_dim": space.dim}
+    fits = wanted == "auto" and device.type == "cuda" and (
+        2 * DeviceReplayBuffer.table_bytes(settings["capacity"], **shapes) <= torch.cuda.mem_get_info(device)[0])
+    buffer = DeviceReplayBuffer if wanted is True or fits else ReplayBuffer
+    return buffer(**shapes, rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **settings)
 
 
 def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snapshot: dict | None = None) -> Parts:
@@ -106,8 +133,7 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
         skills = make_skills(config, space, rng.numpy("skills"), pretrained)
     memory = None
     if chooses or not on_policy:  # an on-policy learner needs none, a selector above it does
-        memory = ReplayBuffer(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=space.dim,
-                              rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **config["replay"])
+        memory = make_memory(config, env, space, rng)
     if snapshot is not None:
         learner.warm_start(snapshot["learner"])
     return Parts(env, eval_env, skills, learner, objective, memory, rng)
@@ -118,6 +144,7 @@ def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device
     device = pick_device(config["device"])
     if config["num_threads"]:
         torch.set_num_threads(config["num_threads"])
+    torch.set_float32_matmul_precision("high" if config["tf32"] else "highest")
     return {**config, "device": str(device), "num_threads": torch.get_num_threads()}, device
 
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.draws import uniform
 from agent.intrinsic import ParticleEntropy, Prototypes, RunningMoments, TransitionEncoder, sinkhorn
 from replay_buffer import Batch
 
@@ -81,7 +82,7 @@ class CeSD(Objective):
     def draw_clusters(self, features: Tensor) -> Tensor:
         """One index per row from softmax(scores / temperature), by the Gumbel trick: (B,)."""
         logits = self.prototypes(features) / self.temperature
-        u = torch.rand(logits.shape, generator=self.generator, device=logits.device)
+        u = uniform(logits.shape, self.generator, logits.device)
         return (logits - torch.log(-torch.log(u))).argmax(1)
 
     @torch.no_grad()

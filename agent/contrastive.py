@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agent.draws import uniform
 from agent.networks import mlp
 from utils import choose
 
@@ -95,7 +96,7 @@ class AnInfoNCE(nn.Module):
         return pairwise(a, b, self.metric / self.temperature).neg_()
 
     def forward(self, obs: Tensor, skill_index: Tensor, generator: torch.Generator | None = None) -> Contrast:
-        u = torch.rand(len(obs), generator=generator, device=obs.device)
+        u = uniform((len(obs),), generator, obs.device)
         if torch.is_grad_enabled():
             return self.contrast(self.logits(obs), skill_index, u)
         features, pairs = self.features(obs), self.partners(skill_index, u)

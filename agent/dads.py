@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.draws import integers, normal
 from agent.metra import xavier_mlp
 from replay_buffer import Batch
 from utils import choose
@@ -52,8 +53,8 @@ class DADS(Objective):
         """`count` skills of the space for each row: (count, B, d)."""
         size = (count, *like.shape)
         if self.skill_space == "gaussian":
-            return torch.randn(size, generator=self.generator, device=like.device)
-        index = torch.randint(self.skill_dim, size[:2], generator=self.generator, device=like.device)
+            return normal(size, self.generator, like.device)
+        index = integers(self.skill_dim, size[:2], self.generator, like.device)
         return F.one_hot(index, self.skill_dim).to(like.dtype)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from torch import Tensor
 
 from agent.backprop import trace_actor, trace_twin
 from agent.base import FlatVector, Metrics, Objective, RewardStreams, Trainable, descend
+from agent.capture import Capture
+from agent.draws import normal
 from agent.networks import Actor, Critic
 from agent.surgery import SumGradients, flat_grad, similarity
 from replay_buffer import Batch
@@ -22,10 +25,21 @@ Surgery = Callable[[dict[str, Tensor]], Tensor]
 
 def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: torch.Generator | None) -> Tensor:
     """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
-    noise = stddev * torch.randn(mean.shape, generator=generator, device=mean.device)
+    noise = stddev * normal(mean.shape, generator, mean.device)
     action = mean + (noise if clip is None else noise.clamp_(-clip, clip))
     inside = action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
     return action + (inside - action).detach() if action.requires_grad else inside
+
+
+@contextlib.contextmanager
+def _still(module: torch.nn.Module) -> Iterator[None]:
+    """No weight gradients of the module; a compiler leaves out by itself what nobody asks for."""
+    if torch.compiler.is_compiling():
+        yield
+        return
+    module.requires_grad_(False)
+    yield
+    module.requires_grad_(True)
 
 
 class DDPG(Trainable):
@@ -65,6 +79,7 @@ class DDPG(Trainable):
         self.init_critic, self.init_heads, self.sync_target = init_critic, init_heads, sync_target
         self.frozen = frozen
         self.conflict_every_updates, self.conflict_samples = conflict_every_updates, conflict_samples
+        self.capture: Capture | None = None  # how `learn` runs an update; None: as it stands here
         self.to(self.device)
 
     # ------------------------------------------------------------- what a method's own extension may replace
@@ -109,15 +124,21 @@ class DDPG(Trainable):
         return ready and not self.frozen
 
     def learn(self, memory, objective: Objective, step: int) -> Metrics:
-        """One update: encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""
+        """One update on fresh batches."""
+        batches = [memory.sample(self.batch_size) for _ in range(objective.batches_per_update)]
+        diagnose = self.conflict_every_updates > 0 and len(self.streams) > 1
+        diagnose = diagnose and step // self.update_every_steps % self.conflict_every_updates == 0
+        if self.capture is not None and not diagnose:
+            return self.capture(self, objective, batches)
+        return self.update(objective, batches, diagnose=diagnose)
+
+    def update(self, objective: Objective, batches: Sequence[Batch], *, diagnose: bool = False) -> Metrics:
+        """Encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""
         metrics: Metrics = {}
-        for remaining in reversed(range(objective.batches_per_update)):
-            batch = memory.sample(self.batch_size)
-            metrics |= objective.update(batch, final=remaining == 0)
+        for i, batch in enumerate(batches, 1):
+            metrics |= objective.update(batch, final=i == len(batches))
         rewards, parts = objective.rewards(batch)
         assert all(r.shape == (len(batch.obs), 1) for r in rewards.values()), {k: r.shape for k, r in rewards.items()}
-        diagnose = len(rewards) > 1 and self.conflict_every_updates > 0
-        diagnose = diagnose and step // self.update_every_steps % self.conflict_every_updates == 0
         metrics |= parts
         for name, r in rewards.items():
             metrics[f"reward_std/{name}"], metrics[f"reward/{name}"] = torch.std_mean(r)
@@ -160,9 +181,8 @@ class DDPG(Trainable):
             metrics = self._step(grads, self.actor_opt, self.actor_surgery, "actor_surgery")
         else:
             action = clipped_noise(self.actor(self._inputs(batch)), self.stddev, self.stddev_clip, self.learn_rng)
-            self.critic.requires_grad_(False)  # the actor's step needs dQ/da, no critic weight gradients
-            q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
-            self.critic.requires_grad_(True)
+            with _still(self.critic):  # the actor's step needs dQ/da, no critic weight gradients
+                q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
             losses = self.actor_losses(q, batch.skill)
             metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
         return metrics | {"actor/loss": sum(loss.detach() for loss in losses.values())}

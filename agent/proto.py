@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.draws import uniform
 from agent.intrinsic import Prototypes, nearest_distances, sinkhorn
 from agent.networks import mlp
 from replay_buffer import Batch
@@ -68,7 +69,7 @@ class ProtoRL(Objective):
         """For each prototype whose turn it is one row of the batch, drawn from the softmax of its scores (K, B)."""
         count = min(len(scores), max(1, int(self.per_row * scores.shape[1])))
         scores = scores[(self.enqueued + torch.arange(count, device=scores.device)) % len(scores)]
-        u = torch.rand(scores.shape, generator=self.generator, device=scores.device)
+        u = uniform(scores.shape, self.generator, scores.device)
         return (scores - (-u.log()).log()).argmax(1)  # Gumbel's trick: a categorical draw per prototype
 
     def _enqueue(self, rows: Tensor) -> None:

@@ -40,6 +40,7 @@ def matching(pattern: str, words: str) -> Rule:
 
 
 SWITCH: Rule = ("true or false", lambda v: isinstance(v, bool))
+AUTO: Rule = ("auto, true or false", lambda v: isinstance(v, bool) or v == "auto")
 WORD = matching(r"[\w.:/-]+", "a word")  # the readings themselves are checked where they are used
 NAME = matching(r"\w[\w.,=+@~-]{0,200}", "a file name without slashes")
 PATH = matching(r"[^\0]+", "a path")
@@ -78,7 +79,8 @@ RULES: dict[str, Rule] = {
     "snapshots": FRAMES,
     **dict.fromkeys(("use_tb", "use_wandb", "diversity", "init_critic", "init_heads", "sync_target",
                      "legacy_head_init", "discriminative", "frozen", "learn_temperature", "save_video",
-                     "fresh_rollouts", "skill_net", "normalize_inputs"), SWITCH),
+                     "fresh_rollouts", "skill_net", "normalize_inputs", "compile", "tf32"), SWITCH),
+    **dict.fromkeys(("cuda_graph", "on_device"), AUTO),
     **dict.fromkeys(("name", "phase", "domain", "primal_task", "env", "skill_space", "objective", "device", "obs_type",
                      "skill_index", "action_input", "critic_heads", "surgery_scope", "eval", "_target_", "div_reward",
                      "denominator", "positive", "metric", "numerics", "particle", "entropy_form", "pool", "knn_scale",
@@ -153,6 +155,9 @@ def _check_together(config: dict[str, Any]) -> None:
             raise UserError(f"{key}={config[key]} is not a multiple of action_repeat={repeat}")
     if config["learner"]["name"] == "ppo":
         _check_cycles(config)
+        for key in ("compile", "cuda_graph"):
+            if config[key] is True:
+                raise UserError(f"{key}=true is for learner=ddpg; learner=ppo runs without it: {key}=false")
     late = [f for f in config["snapshots"] if f % repeat]
     if late:
         raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.diayn import SkillDiscriminator
+from agent.draws import normal
 from agent.networks import mlp
 from replay_buffer import Batch
 from utils import choose
@@ -28,7 +29,7 @@ class VAEDensity(nn.Module):
         """Squared reconstruction error (B, in_dim) under one draw of the code, and KL(code || N(0, 1)): (B,)."""
         features = self.features(x)
         mean, log_var = self.mean(features), self.log_var(features)
-        noise = torch.randn(mean.shape, generator=generator, device=mean.device)
+        noise = normal(mean.shape, generator, mean.device)
         error = (self.decode(mean + noise * (log_var / 2).exp()) - x).square()
         return error, (mean.square() + log_var.exp() - log_var - 1).sum(1) / 2
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from agent.base import Metrics
+from agent.draws import uniform
 
 EPS = 1e-12  # keeps a zero gradient from dividing by zero; the public code's value
 
@@ -60,7 +61,7 @@ class ProjectConflict:
     def _one_of_two(self, grads: dict[str, Tensor]) -> Tensor:
         g = grads[self.first]
         (h,) = (value for name, value in grads.items() if name != self.first)
-        coin = torch.rand((), generator=self.generator, device=g.device) < self.p
+        coin = uniform((), self.generator, g.device) < self.p
         # project(g, h) + h or g + project(h, g), as weights of g and h: the long vectors are read once.
         against, one = (g @ h).clamp(max=0), g.new_ones(())
         of_g = torch.where(coin, one, 1 - against / (g @ g + EPS))
@@ -72,7 +73,7 @@ class ProjectConflict:
         total = torch.zeros_like(original[0])
         for i, g in enumerate(grads):
             # The order stays a tensor, so that no update waits for the device; projecting on itself is a no-op.
-            order = torch.rand(len(grads), generator=self.generator, device=g.device).argsort()
+            order = uniform((len(grads),), self.generator, g.device).argsort()
             for j in order.split(1):
                 g = project(g, original.index_select(0, j)[0].where(j != i, torch.zeros_like(g)))
             total = total + g

@@ -72,8 +72,9 @@ def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) 
         source = make_selector(config, space, 2, rng)
     else:
         source = make_skills(config, space, rng.numpy("skills"))
+    ring = {k: v for k, v in config["replay"].items() if k not in ("capacity", "on_device")}
     memory = ReplayBuffer(obs_dim=2, action_dim=1, skill_dim=skills, rng=rng.numpy("replay"),
-                          **{**config["replay"], "capacity": steps + steps // EPISODE + 2})
+                          capacity=steps + steps // EPISODE + 2, **ring)
     circle, rewards = Circle(rng.numpy("circle"), skills), []
     for step in range(steps):
         first = step % EPISODE == 0

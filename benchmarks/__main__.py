@@ -21,8 +21,9 @@ def machine() -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
     return {"cpu": names[0] if names else platform.processor() or platform.machine(), "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(), "memory_gb": round(memory / 1e9, 1)}
+            "threads": torch.get_num_threads(), "memory_gb": round(memory / 1e9, 1), **gpu}
 
 
 def run(*, quick: bool) -> dict[str, Any]:
@@ -31,7 +32,8 @@ def run(*, quick: bool) -> dict[str, Any]:
 
     results = {"machine": machine(), "versions": versions()}
     if quick:
-        results |= {"update": update.measure(1, SMOKE), "cost": cost.measure(1, "smoke", 1, ("amped", "ddpg")),
+        results |= {"update": update.measure(1, SMOKE, compiled=False),
+                    "cost": cost.measure(1, "smoke", 1, ("amped", "ddpg")),
                     "env": {"walker": env.compare("walker", 1)},
                     "replay": replay.measure(1, filled=20_000), "loop": loop.measure(1, SMOKE, steps=20),
                     "maze": maze.measure(1, mazes=64, steps=5)}
@@ -43,8 +45,8 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 def table(results: dict[str, Any]) -> str:
     about, mazes = results["machine"], results["maze"]
-    lines = [f"{about['cpu']}, {about['cores']} cores, {about['threads']} threads, {about['memory_gb']} GB; torch "
-             f"{results['versions']['torch']}", "", update.table(results["update"]), ""]
+    lines = [f"{about.get('gpu', 'no GPU')}; {about['cpu']}, {about['cores']} cores, {about['threads']} threads, "
+             f"{about['memory_gb']} GB; torch {results['versions']['torch']}", "", update.table(results["update"]), ""]
     lines += [f"cost    {agent:18} {row['ms']:8.2f} ms {row['over_ddpg']:6.2f} x ddpg"
               for agent, row in results["cost"].items()]
     lines += ["", *(f"env     {domain:10} {row['steps_s']:10,.0f} steps/s  (dm_control {row['stock_steps_s']:,.0f}, "

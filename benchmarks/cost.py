@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from agent.base import Objective
-from agent.build import make_learner, make_objective
+from agent.build import make_learner, make_memory, make_objective
 from agent.ddpg import DDPG
-from agent.settings import resolve
+from agent.settings import pick_device, resolve
 from agent.skills import SkillSpace
 from analysis.planned import compose
 from replay_buffer import ReplayBuffer
@@ -24,6 +24,7 @@ from utils import Streams
 CONFIGS = Path(__file__).parent.parent / "configs"
 AGENTS = tuple(sorted(p.stem for p in (CONFIGS / "agent").glob("*.yaml")))
 UPDATES = 10  # per repeat
+DEVICE = pick_device("auto")
 
 
 class Walker:
@@ -41,18 +42,22 @@ class Update(NamedTuple):
     def __call__(self):
         return self.learner.learn(self.memory, self.objective, self.step)
 
+    def plainly(self):
+        """The same without a compiled function or a graph, whose operators nobody can count."""
+        return self.learner.update(self.objective, [self.memory.sample(self.learner.batch_size)
+                                                    for _ in range(self.objective.batches_per_update)])
+
 
 def updater(agent: str, *overrides: str) -> Update:
     """Updates of the agent on random data of walker's shape; `overrides` give the size, as preset=cpu."""
     phase, task = ("finetune", ["task=walker_run"]) if agent == "ddpg" else ("pretrain", [])
     config = resolve(compose([f"agent={agent}", *overrides, *task], phase))
-    rng = Streams(0)
+    rng = Streams(0, DEVICE)
     torch.manual_seed(0)
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
-    objective = make_objective(config, Walker, space.dim, rng)
+    objective = make_objective(config, Walker, space.dim, rng).to(DEVICE)
     learner = make_learner(config, Walker, space.dim, objective.streams, rng)
-    memory = ReplayBuffer(obs_dim=24, action_dim=6, skill_dim=space.dim, rng=rng.numpy("replay"),
-                          one_hot=space.one_hot, **{**config["replay"], "capacity": 10_000})
+    memory = make_memory({**config, "replay": {**config["replay"], "capacity": 10_000}}, Walker, space, rng)
     draw = np.random.default_rng(0)
     memory.begin(draw.normal(size=24))
     for _ in range(5000):
@@ -69,6 +74,8 @@ def interleaved(actions: dict[str, Callable], repeats: int, calls: int) -> dict[
             start = time.perf_counter()
             for _ in range(calls if repeat else 1):
                 action()
+            if DEVICE.type == "cuda":
+                torch.cuda.synchronize()
             if repeat:  # the first one warms up
                 times[name].append((time.perf_counter() - start) / calls)
     return times

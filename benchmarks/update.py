@@ -14,7 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.cost import Update, interleaved, ratio, updater
+from agent.capture import Compiled
+from benchmarks.cost import DEVICE, interleaved, ratio, updater
 from benchmarks.reference import Reference
 from utils import Streams
 
@@ -50,7 +51,7 @@ class Tally(TorchDispatchMode):
         return (x.shape, x.stride(), x.dtype) if isinstance(x, torch.Tensor) else x
 
 
-def products_alone(update: Update) -> tuple[Callable[[], None], int]:
+def products_alone(update: Callable) -> tuple[Callable[[], None], int]:
     """A function that does the matrix products of one update and nothing else, and the number of operators."""
     with Tally() as tally:
         update()
@@ -60,7 +61,7 @@ def products_alone(update: Update) -> tuple[Callable[[], None], int]:
         """One for each layout and role: the products of a paper-size update would not fit side by side."""
         if (role, layout) not in tensors:
             shape, stride, dtype = layout
-            tensors[role, layout] = torch.empty_strided(shape, stride, dtype=dtype).fill_(0.01)
+            tensors[role, layout] = torch.empty_strided(shape, stride, dtype=dtype, device=DEVICE).fill_(0.01)
         return tensors[role, layout]
 
     calls = [(PRODUCTS[name], [tensor(i, x) if isinstance(x, tuple) else x for i, x in enumerate(args)], numbers,
@@ -74,14 +75,24 @@ def products_alone(update: Update) -> tuple[Callable[[], None], int]:
     return products, tally.operators
 
 
-def gflop(update: Update) -> float:
+def gflop(update: Callable) -> float:
     with FlopCounterMode(display=False) as counter:
         update()
     return counter.get_total_flops() / 1e9
 
 
-def allocations(update: Update) -> tuple[float, float]:
-    """Bytes: the most that an update holds at once, above what was there before it, and its largest single piece."""
+def peak(update: Callable) -> float:
+    """Bytes: the most that an update holds at once, above what was there before it."""
+    if DEVICE.type == "cpu":
+        return allocations(update)[0]
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    update()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def allocations(update: Callable) -> tuple[float, float]:
+    """Bytes on the CPU: the most that an update holds at once, and its largest single piece."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         update()
     events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
@@ -93,40 +104,54 @@ def allocations(update: Update) -> tuple[float, float]:
 
 
 def measure(repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, agents: tuple[str, ...] = AGENTS,
-            calls: dict[str, int] = CALLS) -> dict[str, dict[str, dict[str, float]]]:
-    """{agent: {size: ...}}; times are medians of interleaved repeats."""
+            calls: dict[str, int] = CALLS, compiled: bool = True) -> dict[str, dict[str, dict[str, float]]]:
+    """{agent: {size: ...}}; times are medians of interleaved repeats. `compiled`: AMPED with compile=true besides."""
     results: dict[str, dict[str, dict[str, float]]] = {agent: {} for agent in agents}
     for size, overrides in sizes.items():
         for agent in agents:
-            results[agent][size] = measure_one(agent, overrides, repeats, calls.get(size, 1))
+            results[agent][size] = measure_one(agent, overrides, repeats, calls.get(size, 1),
+                                                 compiled=compiled and agent == "amped")
     return results
 
 
-def measure_one(agent: str, overrides: tuple[str, ...], repeats: int, calls: int) -> dict[str, float]:
+def measure_one(agent: str, overrides: tuple[str, ...], repeats: int, calls: int, *,
+                compiled: bool) -> dict[str, float]:
     update = updater(agent, *overrides)
     actions = {"update": update}
     if agent == "amped":
-        reference = Reference(update.learner, update.objective, Streams(0))
-        actions["reference"] = lambda: reference.update(update.memory.sample(update.learner.batch_size))
+        with DEVICE:
+            reference = Reference(update.learner, update.objective, Streams(0, DEVICE))
+
+        def plain() -> None:
+            with DEVICE:
+                reference.update(update.memory.sample(update.learner.batch_size))
+
+        actions["reference"] = plain
+    if compiled:
+        actions["compiled"] = updater(agent, *overrides)
+        actions["compiled"].learner.capture = Compiled()
     update()  # optimisers get their state
-    actions["products"], operators = products_alone(update)
+    actions["products"], operators = products_alone(update.plainly)
     times = interleaved(actions, repeats, calls)
-    row = {"ms": 1e3 * statistics.median(times["update"]), "gflop": gflop(update),
+    row = {"ms": 1e3 * statistics.median(times["update"]), "gflop": gflop(update.plainly),
            "gemm_ms": 1e3 * statistics.median(times["products"]), "gemm_share": ratio(times, "products", "update"),
-           "operators": operators, "peak_mb": allocations(update)[0] / 1e6}
-    if "reference" in times:
-        row["reference_ms"] = 1e3 * statistics.median(times["reference"])
-        row["ratio"] = ratio(times, "reference", "update")
+           "operators": operators, "peak_mb": peak(update.plainly) / 1e6}
+    for name, key in (("reference", "ratio"), ("compiled", "compiled_ratio")):
+        if name in times:
+            row[f"{name}_ms"] = 1e3 * statistics.median(times[name])
+            row[key] = ratio(times, "reference", name if name == "compiled" else "update")
     return row
 
 
 def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
-    lines = ["update              ms   products  (share)  reference  (ratio)    GFLOP  operators  peak MB"]
+    lines = ["update              ms   products  (share)  reference  (ratio)  compiled  (ratio)    GFLOP  operators  "
+             "peak MB"]
     for agent, sizes in results.items():
         for size, row in sizes.items():
-            plain = f"{row['reference_ms']:9.1f} {row['ratio']:7.2f}x" if "ratio" in row else " " * 18
-            lines.append(f"{agent:6} {size:8} {row['ms']:8.1f} {row['gemm_ms']:9.1f} {row['gemm_share']:8.0%}  {plain} "
-                         f"{row['gflop']:8.2f} {row['operators']:10} {row['peak_mb']:8.1f}")
+            plain = f"{row['reference_ms']:9.1f} {row['ratio']:7.2f}x" if "ratio" in row else ""
+            fused = f"{row['compiled_ms']:8.1f} {row['compiled_ratio']:7.2f}x" if "compiled_ms" in row else ""
+            lines.append(f"{agent:6} {size:8} {row['ms']:8.1f} {row['gemm_ms']:9.1f} {row['gemm_share']:8.0%}  "
+                         f"{plain:18} {fused:17} {row['gflop']:8.2f} {row['operators']:10} {row['peak_mb']:8.1f}")
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from agent.skills import SkillSpace, Switching
 from envs.dummy import Dummy
-from replay_buffer import ReplayBuffer
+from replay_buffer import DeviceReplayBuffer, ReplayBuffer
 from utils import UserError
 
 SKILLS = 4
@@ -340,3 +340,35 @@ def test_a_ring_that_cannot_hold_a_transition_is_refused(nstep):
 def test_an_unknown_skill_index_names_the_choices():
     with pytest.raises(UserError, match=r"replay.skill_index=late .* acting, legacy"):
         make(skill_index="late")
+
+
+def on_device(memory, **settings):
+    """One like `memory` whose batches come from a table, here on the CPU."""
+    return DeviceReplayBuffer(obs_dim=2, action_dim=2, skill_dim=SKILLS, capacity=memory.capacity, nstep=memory.nstep,
+                              gamma=memory.gamma, rng=np.random.default_rng(0), device="cpu", **settings)
+
+
+@pytest.mark.parametrize("skill_index", ["acting", "legacy"])
+@pytest.mark.parametrize("every", [1, 7, 60])  # steps between batches; the last is longer than the ring
+def test_batches_gathered_on_a_device_are_those_gathered_here(skill_index, every):
+    plain = make(skill_index=skill_index, gamma=0.99)
+    other = on_device(plain, skill_index=skill_index)
+    steps = 0
+    for episode, length in enumerate(odd_lengths(20, 30)):
+        for memory in (plain, other):
+            memory.begin(np.array([episode, 0], np.float32))
+        for step in range(length):
+            action, skill, reward = what_happens(episode, step)
+            for memory in (plain, other):
+                memory.add(action, skill, reward / 3, 0.9, np.array([episode, step + 1], np.float32))
+            steps += 1
+            if steps % every == 0 and len(plain):
+                assert all(torch.equal(a, b) for a, b in zip(plain.sample(16), other.sample(16), strict=True))
+
+
+def test_a_table_on_a_device_is_filled_again_after_a_resume():
+    plain = filled().memory
+    other = on_device(plain, skill_index="acting")
+    plain.rng, other.rng = np.random.default_rng(1), np.random.default_rng(1)
+    other.load_state_dict(plain.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(plain.sample(64), other.sample(64), strict=True))
