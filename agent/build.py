@@ -114,9 +114,10 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
     torch.manual_seed(stream_seed(seed, "init"))  # network initialisation is the only user of torch's global stream
     on_policy = config["learner"]["name"] == "ppo"
     if on_policy:
-        env, eval_env = make_lanes(env_name, config), make_lanes(env_name, config)
+        env, *eval_envs = make_lanes(env_name, config), make_lanes(env_name, config)
     else:
-        env, eval_env = (make_env(env_name, stream_seed(seed, name), config) for name in ("env", "eval"))
+        env, *eval_envs = (make_env(env_name, stream_seed(seed, name), config)
+                           for name in ("env", *["eval"] * config["eval_envs"]))
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
 
     def pretrained() -> Objective:
@@ -136,7 +137,7 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
         memory = make_memory(config, env, space, rng)
     if snapshot is not None:
         learner.warm_start(snapshot["learner"])
-    return Parts(env, eval_env, skills, learner, objective, memory, rng)
+    return Parts(env, eval_envs, skills, learner, objective, memory, rng)
 
 
 def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device]:
@@ -158,7 +159,7 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
         return path
     parts = make_parts(config, env_name, device, snapshot)
     if config["save_video"]:
-        video.require(parts.eval_env)
+        video.require(parts.eval_envs[0])
     directory.open()
     logger = None
     try:

@@ -106,11 +106,12 @@ class DDPG(Trainable):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool) -> np.ndarray:
-        """Uniform during warm-up, then the mean plus noise; the mean alone when not exploring, or frozen."""
+        """Uniform during warm-up, then the mean plus noise; the mean alone, of one state or of several, when not
+        exploring, or frozen."""
         explore = explore and not self.frozen
         if explore and step < self.num_seed_steps:
             return self.act_rng.uniform(-1, 1, self.action_dim).astype(np.float32)
-        x = torch.from_numpy(np.concatenate([obs, skill])).to(self.device)
+        x = torch.from_numpy(np.concatenate([obs, skill], -1)).to(self.device)
         action = self.actor(x).cpu().numpy()
         if explore:
             noise = self.stddev * self.act_rng.standard_normal(self.action_dim, np.float32)

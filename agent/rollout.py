@@ -84,7 +84,7 @@ class RolloutRunner(Runner):
         space, count = self.parts.skills.space, self.config["num_eval_episodes"]
         panel = space.panel(np.random.default_rng(stream_seed(self.config["seed"], "eval skills")), EVAL_SKILLS)
         number = np.repeat(np.arange(len(panel)), count)  # (n * count,)
-        skill, maze = np.stack(panel)[number], self.parts.eval_env.maze
+        skill, maze = np.stack(panel)[number], self.parts.eval_envs[0].maze
         paths, _ = self._evaluate_lanes(len(skill), lambda obs, step: skill, explore=True)
         draw_paths(paths, number, maze, self.directory.path / f"skills_{self.frame}.png")  # watch them appear
         return {**self._row("each_skill"), "returns": "", **maze_measures(maze, paths, number)}
@@ -106,15 +106,15 @@ class RolloutRunner(Runner):
 
     def _evaluate_lanes(self, count: int, choose_skill, *, explore: bool) -> tuple[np.ndarray, np.ndarray]:
         """States (N, T, obs_dim) and returns (N,) of episodes side by side, kept in `evaluated` too."""
-        p, seed = self.parts, self.config["seed"]
+        p, seed, env = self.parts, self.config["seed"], self.parts.eval_envs[0]
         kept = p.learner.act_rng  # an evaluation moves no number of the training
         p.learner.act_rng = np.random.default_rng(stream_seed(seed, "eval actions", self.frame))
-        obs = p.eval_env.reset(np.random.default_rng(stream_seed(seed, "eval", self.frame)), count)
+        obs = env.reset(np.random.default_rng(stream_seed(seed, "eval", self.frame)), count)
         states, skills, total = [], [], np.zeros(count)
-        for step in range(p.eval_env.steps):
+        for step in range(env.steps):
             skills.append(choose_skill(obs, step))
             action = p.learner.act(obs, skills[-1], explore=explore)
-            obs, reward = p.eval_env.step(action)
+            obs, reward = env.step(action)
             states.append(obs)
             total += reward
         p.learner.act_rng = kept

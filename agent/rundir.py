@@ -18,13 +18,13 @@ from utils import UserError, load_torch, save_torch, write_text
 # Overrides with a place of their own in the path, or none in the numbers.
 PLACED = {"agent", "domain", "task", "preset", "seed", "skills", "skills.index", "snapshot_ts", "snapshot", "variant",
           "pretrain_variant"}
-SILENT = {"run_root", "device", "num_threads", "compile", "cuda_graph", "tf32", "replay.on_device", "use_tb",
-          "use_wandb", "wandb_project", "checkpoint_every_frames", "save_video", "video_episodes", "video_size",
-          "skills.workers"}
+SILENT = {"run_root", "device", "num_threads", "compile", "cuda_graph", "tf32", "replay.on_device", "eval_envs",
+          "use_tb", "use_wandb", "wandb_project", "checkpoint_every_frames", "save_video", "video_episodes",
+          "video_size", "skills.workers"}
 # Overrides of the method itself: fine-tuning looks for the pre-training that had the same ones.
 METHOD = re.compile(r"agent\.|surgery|(alpha|beta|p|skill_dim|skill_interval|constrain_factor|sinkhorn_iterations)$|"
                     r"learner$|learner\.(hidden_dim|layers|action_input|critic_heads|surgery_scope|policy|normalize_inputs)$")
-PER_MACHINE = {"device", "num_threads", "compile", "tf32"}  # may move bits: an unfinished run refuses another
+PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs"}  # may move bits: fixed until a run ends
 
 
 def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: bool = False) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import signal
 import time
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ class Parts:
     """The five nouns, and the random streams they draw from."""
 
     env: Env
-    eval_env: Env
+    eval_envs: list[Env]  # of evaluations, whose episodes run side by side
     skills: SkillSource
     learner: Learner
     objective: Objective
@@ -46,6 +48,27 @@ class Episode(NamedTuple):
     total: float  # return
     states: np.ndarray  # (T, obs_dim), after each step
     skills: np.ndarray  # (T, skill_dim)
+
+
+class Lane:
+    """An episode of an evaluation while it is played."""
+
+    def __init__(self, env: Env, source: SkillSource, seed: int):
+        env.seed(seed)
+        self.env, self.source, self.film, self.last = env, source, None, env.reset()
+        self.total, self.states, self.skills = 0.0, [], []
+
+    def choose(self) -> np.ndarray:
+        step = len(self.states)
+        return self.source.select(self.last.observation, step, first=step == 0)
+
+    def step(self, action: np.ndarray, skill: np.ndarray) -> None:
+        self.last = self.env.step(action)
+        self.total += self.last.reward
+        self.states.append(self.last.observation)
+        self.skills.append(skill)
+        if self.film:
+            self.film.add(self.env, skill, self.last.reward)
 
 
 class Interrupted(Exception):
@@ -173,22 +196,21 @@ class Runner:
                 + (f"  skill variance {row['skill_variance']:.3f}" if "skill_variance" in row else ""))
 
     def evaluate_task(self) -> dict[str, Any]:
-        """The mean action on fresh starts; seeds depend on the run's seed and the frame, so methods share them."""
-        seed, count = self.config["seed"], self.config["num_eval_episodes"]
-        skills = self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, "eval skills", self.frame)))
-        self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
-        self.evaluated = []
-        for _ in range(count):
-            self.evaluated.append(self._episode(lambda obs, step: skills.select(obs, step, first=step == 0)))
+        """The mean action on fresh starts; seeds depend on the run's seed, the frame and the number of the episode, so
+        methods share them."""
+        seed, episodes = self.config["seed"], range(self.config["num_eval_episodes"])
+        own = self.parts.skills.rule != "per_call"  # otherwise all episodes share one draw
+        sources = [self.parts.skills.evaluation(np.random.default_rng(
+            stream_seed(seed, "eval skills", self.frame, *[i] * own))) for i in episodes]
+        self._play(sources, [stream_seed(seed, "eval", self.frame, i) for i in episodes])
         return self._row(self.parts.skills.rule)
 
     def evaluate_skills(self) -> dict[str, Any]:
         """Each skill (or some draws) from one and the same start, for the log only: differences are the skill's."""
-        seed, self.evaluated = self.config["seed"], []
+        seed, space = self.config["seed"], self.parts.skills.space
         rng = np.random.default_rng(stream_seed(seed, "eval skills"))  # the same draws at every evaluation
-        for skill in self.parts.skills.space.panel(rng, EVAL_SKILLS):
-            self.parts.eval_env.seed(stream_seed(seed, "eval", self.frame))
-            self.evaluated.append(self._episode(lambda obs, step, skill=skill: skill))
+        sources = [SkillSource(space, skill) for skill in space.panel(rng, EVAL_SKILLS)]
+        self._play(sources, [stream_seed(seed, "eval", self.frame)] * len(sources))
         return {**self._row("each_skill"), "skill_variance": explained_variance([e.states for e in self.evaluated])}
 
     def _row(self, rule: str) -> dict[str, Any]:
@@ -196,30 +218,32 @@ class Runner:
         return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)),
                 "skills": rule, "episodes": len(returns), "returns": " ".join(f"{r:.6g}" for r in returns)}
 
-    def _episode(self, choose_skill) -> Episode:
-        """One deterministic episode, the first ones of an evaluation filmed if asked for."""
-        number = len(self.evaluated)
-        if not self.config["save_video"] or number >= self.config["video_episodes"]:
-            return self._play(choose_skill, lambda skill, reward: None)
-        env = self.parts.eval_env
+    def _play(self, sources: list[SkillSource], seeds: list[int]) -> None:
+        """One deterministic episode for each, as many side by side as there are environments: `evaluated`."""
+        self.evaluated, count = [], len(self.parts.eval_envs)
+        for first in range(0, len(seeds), count):
+            self.evaluated += self._side_by_side(sources[first : first + count], seeds[first : first + count])
+
+    def _side_by_side(self, sources: list[SkillSource], seeds: list[int]) -> list[Episode]:
+        limit = self.config["eval_episode_steps"] or math.inf
+        with contextlib.ExitStack() as films:
+            lanes = [Lane(env, source, seed) for env, source, seed in zip(self.parts.eval_envs, sources, seeds)]
+            for number, lane in enumerate(lanes, len(self.evaluated)):
+                if self.config["save_video"] and number < self.config["video_episodes"]:
+                    lane.film = films.enter_context(self._recorder(lane.env, number))
+            while going := [lane for lane in lanes if not lane.last.last() and len(lane.states) < limit]:
+                if self.signum:  # the evaluation is repeated after the resume: nothing of it is kept
+                    self._stop()
+                obs = np.stack([lane.last.observation for lane in going])
+                skills = np.stack([lane.choose() for lane in going])
+                for lane, action, skill in zip(going, self._act(obs, skills, explore=False), skills, strict=True):
+                    lane.step(action, skill)
+        return [Episode(lane.total, np.array(lane.states), np.array(lane.skills)) for lane in lanes]
+
+    def _recorder(self, env: Env, number: int) -> video.Recorder:
         every, fps = video.pace(env, self.repeat)
         path = self.directory.path / "videos" / f"eval_{self.frame}_{number}.mp4"
-        with video.Recorder(path, size=self.config["video_size"], fps=fps, every=every) as recorder:
-            return self._play(choose_skill, lambda skill, reward: recorder.add(env, skill, reward))
-
-    def _play(self, choose_skill, watch) -> Episode:
-        env, limit = self.parts.eval_env, self.config["eval_episode_steps"]
-        time_step, total, visited, skills = env.reset(), 0.0, [], []
-        while not time_step.last() and (limit is None or len(visited) < limit):
-            if self.signum:  # the evaluation is repeated after the resume: nothing of it is kept
-                self._stop()
-            skill = choose_skill(time_step.observation, len(visited))
-            time_step = env.step(self._act(time_step.observation, skill, explore=False))
-            total += time_step.reward
-            watch(skill, time_step.reward)
-            visited.append(time_step.observation)
-            skills.append(skill)
-        return Episode(total, np.array(visited), np.array(skills))
+        return video.Recorder(path, size=self.config["video_size"], fps=fps, every=every)
 
     # --------------------------------------------------------------------------------------------- records
 

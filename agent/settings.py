@@ -55,7 +55,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("eval_every_frames", "num_eval_episodes", "log_every_frames", "checkpoint_every_frames",
                      "action_repeat", "capacity", "replay_capacity", "nstep", "hidden_dim", "layers", "batch_size",
                      "update_every_steps", "conflict_samples", "contrastive_updates", "pool_size", "k", "rep_dim",
-                     "out_dim", "pred_dim", "proj_dim", "num_protos", "queue_size",
+                     "out_dim", "pred_dim", "proj_dim", "num_protos", "queue_size", "eval_envs",
                      "resampled_skills", "samples", "sinkhorn_iterations", "vae_hidden_dim",
                      "vae_code_dim", "window", "selector_dim", "video_episodes",
                      "rollouts", "epochs", "minibatches", "objective_epochs", "selector_every",

@@ -51,6 +51,35 @@ def collect(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return runs[done].drop(columns=list(DROPPED)).join(more), runs[~done]
 
 
+def collected(root: Path) -> pd.DataFrame:
+    """The table of the runs below `root`; where only results.csv came home from a cluster, that one."""
+    table = collect(root)[0] if root.is_dir() else None
+    brought = root / "results.csv"
+    if (table is None or table.empty) and brought.exists():
+        try:
+            return pd.read_csv(brought, keep_default_na=True, dtype={"commit": str, "config_hash": str})
+        except (OSError, ValueError) as error:
+            raise UserError(f"{brought} is not what python -m analysis.collect writes ({error})") from error
+    return table if table is not None else pd.DataFrame(columns=["phase"])
+
+
+def settings(table: pd.DataFrame) -> list[dict[str, str]]:
+    """A row per setting, that is of runs that may be averaged: its seeds, score, hours and where they come from."""
+    rows = []
+    keys = ["phase", "domain", "task", "agent", "variant", "skills", "config_hash"]
+    for key, runs in table.groupby(keys, dropna=False, sort=True) if len(table) else ():
+        about = {name: "" if pd.isna(value) else str(value) for name, value in zip(keys, key, strict=True)}
+        commits = {str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+                   for commit, dirty in zip(runs["commit"], runs["dirty"], strict=True)}
+        rows.append({"phase": about["phase"], "on": about["task"] or about["domain"], "agent": about["agent"],
+                     "setting": " ".join(filter(None, (about["variant"], about["skills"]))),
+                     "seeds": ", ".join(str(seed) for seed in sorted(runs["seed"])),
+                     "frames": f"{runs['frame'].max():,.0f}", "score": f"{runs['score'].mean():.1f}",
+                     "hours": f"{runs['wall_seconds'].sum() / 3600:.2f}", "commit": ", ".join(sorted(commits)),
+                     "torch": ", ".join(sorted({str(v) for v in runs["torch"]})), "config": about["config_hash"]})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("run_root", nargs="?", default="run_root=runs", metavar="run_root=DIR")

@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.cli import run_command
 from agent.results import git_state
 from analysis import html, maze_tradeoff, paper, score_figures
+from analysis.collect import collected, settings
 from analysis.experiment import names, read, split_words
 from analysis.gathered import Gathered, find, nothing
 from analysis.selection import markdown
@@ -130,6 +131,14 @@ def skills_section(root: Path) -> str:
     return f'<div class="row">{"".join(parts)}</div>' + (html.fold(f"{len(rest)} more films", more) if rest else "")
 
 
+def runs_section(root: Path) -> str:
+    """What python -m analysis.collect finds: every finished run, whatever experiment it belongs to."""
+    rows = settings(collected(root))
+    shown = html.fold(f"{len(rows)} settings", html.prose(markdown(rows)), unfolded=len(rows) <= 20) if rows else ""
+    return html.command(f"python -m analysis.collect run_root={root}") + (
+        shown or '<p class="note">No finished run.</p>')
+
+
 def paper_section() -> str:
     text = (RESULTS / "paper" / "README.md").read_text()
     return (html.prose("Every number that the paper prints is in `results/paper/*.csv`, and the claims of its text in "
@@ -155,7 +164,7 @@ def make(words: list[str], out: Path) -> Path:
         "Ablations": "".join(scores_section(name, words, root) for name in tables
                              if read(name)["figure"]["paper"] != "urlb"),
         "Conflict": conflict_section(words, root), "Mazes": maze_section(root), "Theory": theory_section(root),
-        "Skills": skills_section(root), "The paper against itself": paper_section(),
+        "Skills": skills_section(root), "Runs": runs_section(root), "The paper against itself": paper_section(),
     }
     state = git_state()
     lead = ("Adaptive multi-objective projection for balancing exploration and skill diversification: the paper's "

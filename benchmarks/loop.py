@@ -54,7 +54,7 @@ def measure(repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int 
 
 
 def measure_one(runner: Runner, repeats: int, steps: int) -> dict[str, float]:
-    parts, env = runner.parts, runner.parts.eval_env
+    parts, env = runner.parts, runner.parts.eval_envs[0]
     every = parts.learner.update_every_steps
     actions = np.random.default_rng(0).uniform(-1, 1, (steps, parts.env.action_dim)).astype(np.float32)
     last = [env.reset()]

@@ -51,6 +51,16 @@ def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unrea
 
     assert call(f"run_root={cli.root}").code == 0 and (cli.root / "results.csv").read_bytes() == out.read_bytes()
 
+    # Seeds of one setting are one row; a table that came home alone says the same as the runs it was made of.
+    rows = collect.settings(collect.collected(cli.root))
+    assert sorted(row["seeds"] for row in rows) == ["1, 2", "3"]
+    assert {row["score"] for row in rows} == {f"{made['score']:.1f}"}
+    home = tmp_path / "home"
+    home.mkdir()
+    shutil.copy(out, home / "results.csv")
+    assert collect.settings(collect.collected(home)) == rows
+    assert collect.settings(collect.collected(tmp_path / "nowhere")) == []
+
 
 @pytest.mark.parametrize("word, line", [("run_root=nowhere", "no directory nowhere"), ("runs", "is not run_root=DIR")])
 def test_mistakes_are_one_line(call, word, line):

@@ -13,6 +13,7 @@ from conftest import ROOT
 import finetune
 import pretrain
 from analysis import experiment, gathered, html, paper, report, table
+from analysis.collect import collected, settings
 from analysis.planned import compose
 from utils import read_json
 
@@ -207,6 +208,8 @@ def test_runs_pictures_and_films_come_into_the_page(smoke, run_main, monkeypatch
     words = " ".join(parsed.text)
     assert "finetune, cic, missing: walker_run seed 1-2" in words and "finished runs on cpu; commit" in words
     assert "Probability of improvement" in words and "AMPED" in words
+    assert f"python -m analysis.collect run_root={tmp_path / 'runs'}" in words and "config" in words
+    assert sum(f"{row['config']}" in words for row in settings(collected(smoke))) == len(settings(collected(smoke))) > 2
 
 
 @pytest.mark.parametrize("words, line", [(["run_root=nowhere"], "nowhere is no directory"),
