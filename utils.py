@@ -117,7 +117,8 @@ def why_refused(error: Exception) -> str:
         hint = "; snapshots of URLB-family code: python -m analysis.import_release" * found[1].startswith("agent.")
         return f"it names {found[1]}, which is neither a tensor nor plain Python; nothing was executed{hint}"
     found = re.search(r"WeightsUnpickler error: (.+)", text)
-    return (found[1] if found else text.splitlines()[0]).partition(" In PyTorch ")[0].strip()
+    first = (found[1] if found else text.splitlines()[0]).partition(" In PyTorch ")[0].strip()
+    return first.replace("Cannot use ``weights_only=True`` with ", "it is one of the ")
 
 
 def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dict[str, Any]:
