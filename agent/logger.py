@@ -122,8 +122,7 @@ def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any
 
     try:
         return wandb.init(project=project, name=name, dir=str(directory), config=config,
-                          # git: the address of a remote may hold a token; the commit is in result.json
-                          settings=wandb.Settings(silent=True, init_timeout=60, disable_git=True))
+                          settings=wandb.Settings(silent=True, init_timeout=60))
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"Weights & Biases did not start ({reason}); "

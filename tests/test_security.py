@@ -322,9 +322,10 @@ def test_secrets_of_the_environment_and_of_git_are_neither_printed_nor_stored(tm
     for name in ("MODE", "CACHE_DIR", "CONFIG_DIR", "DATA_DIR"):
         monkeypatch.setenv(f"WANDB_{name}", "offline" if name == "MODE" else str(tmp_path / name))
     checkout = tmp_path / "checkout"
-    subprocess.run(["git", "init", "-q", checkout], check=True)
-    subprocess.run(["git", "-C", checkout, "remote", "add", "origin", "https://canary-token@example.invalid/r"],
-                   check=True)
+    checkout.mkdir()
+    for words in (["init", "-q"], ["remote", "add", "origin", "https://canary-token@example.invalid/r"],
+                  ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=checkout, check=True)
     runs = tmp_path / "runs"
     done = finish(process("pretrain", "preset=smoke", "num_train_frames=20", "use_tb=true", "use_wandb=true",
                           f"run_root={runs}", cwd=checkout))
