@@ -171,7 +171,7 @@ def test_hostile_checkpoints_are_named_and_not_executed(hostile, canary, cli):
         (run / f"checkpoint_{100 + number}.pt").write_bytes(path.read_bytes())
     done = cli("pretrain", "num_train_frames=20", "variant=v")
     for number in range(len(hostile)):
-        assert f"{run / f'checkpoint_{100 + number}.pt'} is not a readable checkpoint" in done.out + done.err
+        assert str(run / f"checkpoint_{100 + number}.pt") in done.out + done.err
     assert "weights_only" not in done.out + done.err
 
 
@@ -221,19 +221,20 @@ def test_a_snapshot_cannot_choose_the_class_or_the_environment_that_is_imported(
     """Plain data passes weights_only; what it names must not be imported either."""
     assert cli("pretrain", "agent=aps", "num_train_frames=40", "snapshots=[]", "variant=v").code == 0
     (path,) = cli.root.glob("pretrain/**/snapshot_40.pt")
-    payload = load_snapshot(path)
+    kept = ("frame", "seed", "agent", "domain", "spec", "config", "learner", "objective", "skills")
+    payload = {key: value for key, value in load_snapshot(path).items() if key in kept}
     config = payload["config"]
     config["agent"]["objective"]["_target_"] = "booby_trap.Objective"
     config["agent"]["native_skills"]["_target_"] = config["agent"]["learner"]["_target_"] = "booby_trap.Skills"
     config["domain"]["primal_task"] = "booby_trap:make"
     trap = tmp_path / "trap.pt"
-    save_snapshot(trap, **{k: v for k, v in payload.items() if k not in ("kind", "format", "versions")})
+    save_snapshot(trap, **payload)
     done = cli("finetune", "agent=aps", "task=walker_run", "skills=native", f"snapshot={trap}")
     assert done.code == 0, done.err  # the run's own classes, with the snapshot's weights
     done = run_main(film.main, "skills", trap, "--out", tmp_path / "film")
     assert one_line(done, trap) and "would be imported; if you trust it: --env booby_trap:make" in done.err
     config["domain"]["primal_task"] = "gymnasium:booby_trap:Env-v0"  # gymnasium imports what stands before the colon
-    save_snapshot(trap, **{k: v for k, v in payload.items() if k not in ("kind", "format", "versions")})
+    save_snapshot(trap, **payload)
     assert one_line(run_main(film.main, "skills", trap, "--out", tmp_path / "film"), trap)
 
 
