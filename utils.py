@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
+import warnings
 import zlib
 from importlib import metadata
 from pathlib import Path
@@ -108,16 +110,28 @@ def save_torch(path: Path, payload: dict[str, Any]) -> None:
         raise UserError(f"cannot write {path}: {reason}; earlier snapshots and checkpoints are intact") from error
 
 
+def why_refused(error: Exception) -> str:
+    """The reason of torch.load in a line, without its advice to load the file with weights_only=False."""
+    text = str(error).strip() or type(error).__name__
+    if found := re.search(r"GLOBAL (\S+)", text):
+        hint = "; snapshots of URLB-family code: python -m analysis.import_release" * found[1].startswith("agent.")
+        return f"it names {found[1]}, which is neither a tensor nor plain Python; nothing was executed{hint}"
+    found = re.search(r"WeightsUnpickler error: (.+)", text)
+    first = (found[1] if found else text.splitlines()[0]).partition(" In PyTorch ")[0].strip()
+    return first.replace("Cannot use ``weights_only=True`` with ", "it is one of the ")
+
+
 def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Load tensors and plain Python only (`weights_only`): no file can run code here."""
     try:
-        payload = torch.load(path, map_location=device, weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of formats that are refused anyway
+            payload = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise UserError(f"no {what} at {path}") from None
     except Exception as error:
-        reason = str(error).strip().splitlines()
         raise UserError(f"{path} is not a readable {what} (truncated, or not one of ours): "
-                        f"{reason[0] if reason else type(error).__name__}") from error
+                        f"{why_refused(error)}") from error
     if not isinstance(payload, dict) or payload.get("kind") != what:
         raise UserError(f"{path} holds no {what}, but {type(payload).__name__}; give a file written by pretrain.py")
     return payload

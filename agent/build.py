@@ -121,7 +121,9 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
 
     def pretrained() -> Objective:
-        objective = method_objective(snapshot["config"], env, space.dim, rng)  # at the sizes it was trained with
+        # At the sizes it was trained with; the class is this run's own: a file must not choose what is imported.
+        settings = {**snapshot["config"]["agent"]["objective"], "_target_": config["agent"]["objective"]["_target_"]}
+        objective = method_objective({"agent": {"objective": settings}}, env, space.dim, rng)
         load_weights(objective, snapshot["objective"])
         return objective.to(device)
 

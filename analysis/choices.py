@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import zipfile
 from pathlib import Path
 
 import matplotlib
@@ -12,6 +12,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import yaml
+
+from agent.cli import run_command
+from utils import UserError
 
 BINS = 100  # of time, at most
 
@@ -25,11 +28,22 @@ def shares(choices: np.ndarray, skills: int) -> np.ndarray:
     return counts / np.maximum(counts.sum(0), 1)
 
 
+def load_choices(run: Path, name: str) -> np.ndarray:
+    """Of a selector: (episodes, T) skill indices, -1 past an episode's end. Objects are refused, never unpickled."""
+    try:
+        with np.load(run / "choices.npz", allow_pickle=False) as stored:
+            return stored[name]
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(f"{run / 'choices.npz'} cannot be read ({error}); run that fine-tuning again") from error
+
+
 def draw(run: Path) -> Path:
     """choices.png beside choices.npz: the last training episodes, and those of the last evaluation."""
-    skills = yaml.safe_load((run / "config.yaml").read_text())["skill_dim"]
-    with np.load(run / "choices.npz") as stored:
-        played = {name: stored[name] for name in ("training", "evaluation")}
+    try:
+        skills = yaml.safe_load((run / "config.yaml").read_text())["skill_dim"]
+    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
+        raise UserError(f"{run / 'config.yaml'} is not a run's ({type(error).__name__})") from error
+    played = {name: load_choices(run, name) for name in ("training", "evaluation")}
     heat = {name: shares(choices, skills) for name, choices in played.items() if choices.size}
     highest = max((each.max() for each in heat.values()), default=1)
     figure, axes = plt.subplots(2, 1, figsize=(8, 1.6 + 0.28 * 2 * max(skills, 4)), layout="constrained")
@@ -53,10 +67,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="directories of fine-tunings with skills=selector")
     args = parser.parse_args()
-    if missing := [str(run) for run in args.runs if not (run / "choices.npz").exists()]:
-        print(f"error: no choices.npz in {', '.join(missing)}; give finished runs of skills=selector", file=sys.stderr)
-        sys.exit(2)
-    for run in args.runs:
+    run_command(lambda: draw_all(args.runs))
+
+
+def draw_all(runs: list[Path]) -> None:
+    if missing := [str(run) for run in runs if not (run / "choices.npz").exists()]:
+        raise UserError(f"no choices.npz in {', '.join(missing)}; give finished runs of skills=selector")
+    for run in runs:
         print(f"picture: {draw(run)}")
 
 

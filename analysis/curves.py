@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -12,6 +11,9 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+
+from agent.cli import run_command
+from utils import UserError
 
 # What a pre-training shows, by the columns of train.csv; panels without any of their columns are left out.
 PANELS = {
@@ -25,13 +27,16 @@ LOG_SCALE = {"reward streams (batch mean)", "parts of exploration"}
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
     """Columns of a CSV as floats; empty cells and words become NaN."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
+    try:
+        with path.open() as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({type(error).__name__})") from error
 
     def number(text: str | None) -> float:
         try:
             return float(text or "nan")
-        except ValueError:
+        except (ValueError, TypeError):
             return float("nan")
 
     return {key: np.array([number(row[key]) for row in rows]) for key in (rows[0] if rows else {})}
@@ -87,13 +92,16 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     parser.add_argument("--out", type=Path, required=True, help="picture to write (.png or .pdf)")
     args = parser.parse_args()
-    missing = [str(run) for run in args.runs if not (run / "eval.csv").exists()]
-    if missing:
-        print(f"error: no eval.csv in {', '.join(missing)}; give run directories", file=sys.stderr)
-        sys.exit(2)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(args.runs).savefig(args.out, dpi=110)
-    print(f"picture: {args.out}")
+    run_command(lambda: save(args.runs, args.out))
+
+
+def save(runs: list[Path], out: Path) -> None:
+    if missing := [str(run) for run in runs if not (run / "eval.csv").exists()]:
+        raise UserError(f"no eval.csv in {', '.join(missing)}; give run directories")
+    figure = draw(runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out, dpi=110)
+    print(f"picture: {out}")
 
 
 if __name__ == "__main__":

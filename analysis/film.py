@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from utils import Policy, UserError, load_policy, load_snapshot, stream_seed, wr
 
 STILLS = 9  # per skill: the columns of the paper's last figure
 STEPS = 300  # of an episode that may be longer: by then a skill has shown itself
+REGISTERED = re.compile(r"gymnasium:(envs\.maze:)?[\w/-]+")  # nothing foreign is imported
 BLANK, GAP, INK = 255, 2, "black"
 
 # The gallery's poses, so that the four tasks of a body can be told apart: metres above the model's own height (z),
@@ -127,13 +129,21 @@ def choose_skills(space: SkillSpace, seed: int, only: list[int] | None) -> dict[
     return {f"draw {i}\n{name_skill(panel[i])}" if space.dim else "no skill": panel[i] for i in only}
 
 
+def env_of(snapshot: Path, config: dict[str, Any], given: str | None) -> str:
+    """The environment of the run. What is imported by name is not for a file to decide: then --env must say it."""
+    name = config["task"]["env"] if config["phase"] == "finetune" else config["domain"]["primal_task"]
+    if given is None and name not in (*envs.TASKS, "dummy") and not REGISTERED.fullmatch(name):
+        raise UserError(f"{snapshot} was trained on {name}, which would be imported; if you trust it: --env {name}")
+    return given or name
+
+
 def film_skills(args: argparse.Namespace) -> dict[str, Take]:
     snapshot, policy = load_snapshot(args.snapshot), load_policy(args.snapshot)
     config, frame = snapshot["config"], snapshot["frame"]
     seed = config["seed"] if args.seed is None else args.seed
     start = stream_seed(seed, "eval", frame)  # as Runner.evaluate_skills: the pictures belong to eval.csv's row
     skills = choose_skills(SkillSpace(config["agent"]["skill_space"], config["skill_dim"]), seed, args.only)
-    name = config["task"]["env"] if config["phase"] == "finetune" else config["domain"]["primal_task"]
+    name = env_of(args.snapshot, config, args.env)
     env = make_env(name, start, config)
     # One episode without pictures says how long they are, so that only what is shown is drawn.
     length = play(env, policy, next(iter(skills.values())), seed=start, limit=args.steps).steps
@@ -212,6 +222,7 @@ def main() -> None:
     skills.add_argument("--seed", type=int, help="of the start and of drawn skills (the run's own)")
     skills.add_argument("--size", type=positive, default=128, help="of one picture, in pixels (%(default)s)")
     skills.add_argument("--only", type=int, nargs="+", metavar="K", help="these skills only, counted from 0")
+    skills.add_argument("--env", metavar="NAME", help="of a run on an environment that is imported (module:function)")
     skills.add_argument("--stills", action="store_true", help="only the filmstrip")
     tasks = commands.add_parser("gallery", help="the twelve tasks in one picture")
     tasks.add_argument("--out", type=Path, required=True, help="picture to write (.png)")

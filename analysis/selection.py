@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from analysis.choices import load_choices
 from utils import UserError, read_json, write_text
 
 SELECTORS = ("selector", "selector_release")
@@ -63,8 +64,7 @@ def luck_rows(runs: dict[str, dict[int, dict[str, Any]]]) -> list[dict[str, str]
 
 def agreement(run: Path, best: int) -> float:
     """Share of the last evaluation's steps at which the selector chose the oracle's best skill."""
-    with np.load(run / "choices.npz") as stored:
-        choices = stored["evaluation"]
+    choices = load_choices(run, "evaluation")
     return float((choices[choices >= 0] == best).mean())
 
 

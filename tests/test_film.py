@@ -393,7 +393,7 @@ def test_every_skill_is_filmed_and_the_same_command_draws_the_same(gl, cli, tmp_
 def test_the_film_plays_the_episodes_of_the_runs_own_evaluation(gl, cli, tmp_path):
     path = snapshot(cli)
     takes = film.film_skills(argparse.Namespace(snapshot=path, out=tmp_path / "film", steps=5, seed=None, size=32,
-                                                only=None, stills=True))  # preset=smoke evaluates 5 steps
+                                                only=None, stills=True, env=None))  # preset=smoke evaluates 5 steps
     logged = rows(path.parents[1] / "eval.csv")[-1]
     assert logged["frame"] == "120"
     assert [f"{take.total:.6g}" for take in takes.values()] == logged["returns"].split()
