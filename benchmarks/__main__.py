@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import cost, loop, maze, replay, update
+from benchmarks import cost, evaluation, loop, maze, replay, update
 from utils import versions, write_text
 
 SMOKE = {"smoke": ("preset=smoke",)}
@@ -36,10 +36,11 @@ def run(*, quick: bool) -> dict[str, Any]:
                     "cost": cost.measure(1, "smoke", 1, ("amped", "ddpg")),
                     "env": {"walker": env.compare("walker", 1)},
                     "replay": replay.measure(1, filled=20_000), "loop": loop.measure(1, SMOKE, steps=20),
-                    "maze": maze.measure(1, mazes=64, steps=5)}
+                    "evaluation": evaluation.measure(1, SMOKE, steps=5), "maze": maze.measure(1, mazes=64, steps=5)}
     else:
         results |= {"update": update.measure(9), "cost": cost.measure(9), "env": env.measure(5),
-                    "replay": replay.measure(31), "loop": loop.measure(7), "maze": maze.measure(9)}
+                    "replay": replay.measure(31), "loop": loop.measure(7),
+                    "evaluation": evaluation.measure(5), "maze": maze.measure(9)}
     return results
 
 
@@ -51,7 +52,7 @@ def table(results: dict[str, Any]) -> str:
               for agent, row in results["cost"].items()]
     lines += ["", *(f"env     {domain:10} {row['steps_s']:10,.0f} steps/s  (dm_control {row['stock_steps_s']:,.0f}, "
                     f"{row['ratio']:.2f}x)" for domain, row in results["env"].items())]
-    lines += [replay.table(results["replay"]), loop.table(results["loop"]),
+    lines += [replay.table(results["replay"]), loop.table(results["loop"]), evaluation.table(results["evaluation"]),
               f"maze    {mazes['steps_s']:12,.0f} steps/s side by side  (one at a time {mazes['plain_steps_s']:,.0f}, "
               f"{mazes['ratio']:.0f}x)"]
     return "\n".join(lines)

@@ -25,9 +25,9 @@ def numbers(tree):
 
 
 def test_every_part_is_there_and_every_number_is_positive(results):
-    assert results.keys() == {"machine", "versions", "update", "cost", "env", "replay", "loop", "maze"}
+    assert results.keys() == {"machine", "versions", "update", "cost", "env", "replay", "loop", "evaluation", "maze"}
     assert results["machine"].keys() == {"cpu", "cores", "threads", "memory_gb"} and results["machine"]["cpu"]
-    for part in ("update", "cost", "env", "replay", "loop", "maze"):
+    for part in ("update", "cost", "env", "replay", "loop", "evaluation", "maze"):
         assert all(math.isfinite(n) and n > 0 for n in numbers(results[part])), part
     assert "amped" in benchmarks.table(results)
 

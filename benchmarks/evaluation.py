@@ -1,0 +1,52 @@
+"""Steps per second of an evaluation, episodes side by side and one at a time: python -m benchmarks.evaluation"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from agent.runner import Runner
+from benchmarks.cost import interleaved, ratio
+from benchmarks.loop import make_runner
+
+SIZES = {"cpu": ("preset=cpu",), "paper": ("preset=paper", "replay.capacity=10000")}
+STEPS = 200  # of each episode
+
+
+def measure(repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS) -> dict[str, dict[str, float]]:
+    """{size: ...}, each skill of AMPED on walker, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    results = {}
+    for size, overrides in sizes.items():
+        with tempfile.TemporaryDirectory() as path:
+            runner = make_runner(Path(path), *overrides, f"eval_episode_steps={steps}")
+            results[size] = measure_one(runner, repeats, steps)
+    torch.set_num_threads(threads)
+    return results
+
+
+def measure_one(runner: Runner, repeats: int, steps: int) -> dict[str, float]:
+    envs = runner.parts.eval_envs
+
+    def play(count: int) -> None:
+        runner.parts.eval_envs = envs[:count]
+        runner.evaluate_skills()
+
+    times = interleaved({"together": lambda: play(len(envs)), "alone": lambda: play(1)}, repeats, 1)
+    total = steps * len(runner.evaluated)
+    return {"steps_s": total / statistics.median(times["together"]), "side_by_side": len(envs),
+            "alone_steps_s": total / statistics.median(times["alone"]), "ratio": ratio(times, "alone", "together")}
+
+
+def table(results: dict[str, dict[str, float]]) -> str:
+    return "\n".join(f"eval    {size:8} {row['steps_s']:8,.0f} steps/s with {row['side_by_side']} side by side  (one "
+                     f"at a time {row['alone_steps_s']:,.0f}, {row['ratio']:.2f}x)" for size, row in results.items())
+
+
+if __name__ == "__main__":
+    print(table(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 5)))
