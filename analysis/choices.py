@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
+from zipfile import BadZipFile
 
 import matplotlib
 
@@ -12,6 +11,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import yaml
+
+from agent.console import Parser, leave
 
 BINS = 100  # of time, at most
 
@@ -50,14 +51,17 @@ def draw(run: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="directories of fine-tunings with skills=selector")
     args = parser.parse_args()
     if missing := [str(run) for run in args.runs if not (run / "choices.npz").exists()]:
-        print(f"error: no choices.npz in {', '.join(missing)}; give finished runs of skills=selector", file=sys.stderr)
-        sys.exit(2)
+        leave(f"error: no choices.npz in {', '.join(missing)}; give finished runs of skills=selector", 2)
     for run in args.runs:
-        print(f"picture: {draw(run)}")
+        try:
+            print(f"picture: {draw(run)}")
+        except (OSError, ValueError, KeyError, TypeError, IndexError, BadZipFile, yaml.YAMLError) as error:
+            leave(f"error: {run} cannot be drawn ({type(error).__name__}): its config.yaml or choices.npz is damaged; "
+                  "give finished runs of skills=selector", 2)
 
 
 if __name__ == "__main__":

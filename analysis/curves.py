@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -12,6 +10,8 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+
+from agent.console import Parser, leave
 
 # What a pre-training shows, by the columns of train.csv; panels without any of their columns are left out.
 PANELS = {
@@ -83,16 +83,23 @@ def draw(runs: list[Path]) -> plt.Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     parser.add_argument("--out", type=Path, required=True, help="picture to write (.png or .pdf)")
     args = parser.parse_args()
     missing = [str(run) for run in args.runs if not (run / "eval.csv").exists()]
     if missing:
-        print(f"error: no eval.csv in {', '.join(missing)}; give run directories", file=sys.stderr)
-        sys.exit(2)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(args.runs).savefig(args.out, dpi=110)
+        leave(f"error: no eval.csv in {', '.join(missing)}; give run directories", 2)
+    if args.out.suffix not in (".png", ".pdf"):
+        leave(f"error: --out {args.out} is no picture; give a name that ends in .png or .pdf", 2)
+    try:
+        figure = draw(args.runs)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(args.out, dpi=110)
+    except (ValueError, KeyError, IndexError) as error:
+        leave(f"error: an eval.csv or train.csv cannot be read ({error}); give run directories of these scripts", 2)
+    except OSError as error:
+        leave(f"error: cannot write {args.out}: {error.strerror}; give --out another place", 2)
     print(f"picture: {args.out}")
 
 
