@@ -6,10 +6,10 @@ again runs what is missing, unfinished or failed, and nothing else.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from agent.cli import run_command
+from agent.console import Parser
 from analysis.experiment import SCORE_KINDS, Experiment, names, split_words, take
 from analysis.plan import count_lines
 from analysis.planned import Run
@@ -51,7 +51,7 @@ def table_hint(experiment: Experiment, words: list[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0],
+    parser = Parser(description=__doc__.partition("\n")[0],
                                      epilog=f"experiments: {', '.join(names())}")
     parser.add_argument("words", nargs="*", metavar="key=value",
                         help="experiment=NAME or FILE.yaml; cluster=local (default) or slurm; action=run (default), "

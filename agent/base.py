@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from replay_buffer import Batch
+from utils import UserError
 
 RewardStreams = dict[str, Tensor]  # stream name -> (B, 1), no gradient
 Metrics = dict[str, Tensor]  # detached scalars; .item() happens in the logger only
@@ -198,3 +200,17 @@ class Learner(Protocol):
     def due(self, memory: Any, step: int) -> bool: ...
     def learn(self, memory: Any, objective: Objective, step: int) -> Metrics: ...
     def warm_start(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+def load_class(key: str, name: str, kind: type) -> type:
+    """The class that a yaml names, which must be one of `kind`."""
+    module, _, last = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), last)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"{key}={name} cannot be loaded ({error}); give the full name of a subclass of "
+                        f"{kind.__module__}.{kind.__name__}") from error
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise UserError(f"{key}={name} is not valid; give the full name of a subclass of "
+                        f"{kind.__module__}.{kind.__name__}")
+    return found

@@ -6,12 +6,11 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
 
 import envs
 from agent import video
-from agent.base import Objective, TaskReward
+from agent.base import Objective, TaskReward, load_class
 from agent.capture import Capture, Compiled, Graphed
 from agent.ddpg import DDPG
 from agent.logger import Logger
@@ -58,10 +57,13 @@ def make_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: S
     return TaskReward() if config["phase"] == "finetune" else method_objective(config, env, skill_dim, rng)
 
 
+def objective_class(config: dict[str, Any]) -> type[Objective]:
+    return load_class("agent.objective._target_", config["agent"]["objective"].get("_target_", "nothing"), Objective)
+
+
 def method_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams) -> Objective:
-    settings = dict(config["agent"]["objective"])
-    objective = hydra.utils.get_class(settings.pop("_target_"))
-    return objective(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim,
+    settings = {key: value for key, value in config["agent"]["objective"].items() if key != "_target_"}
+    return objective_class(config)(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim,
                      generator=rng.torch("objective"), **settings)
 
 
@@ -74,7 +76,7 @@ def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams:
         settings |= config["agent"].get("learner", {}) | {
             "num_seed_steps": config["num_seed_frames"] // config["action_repeat"]}
         if "_target_" in settings:  # the method brings an extension of its own
-            learner = hydra.utils.get_class(settings.pop("_target_"))
+            learner = load_class("agent.learner._target_", settings.pop("_target_"), DDPG)
     else:  # agent yamls may set keys of DDPG, such as sync_target
         settings = {k: v for k, v in settings.items() if k in inspect.signature(learner.__init__).parameters}
     made = learner(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim, streams=streams,
@@ -113,6 +115,8 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
     rng = Streams(seed, device)
     torch.manual_seed(stream_seed(seed, "init"))  # network initialisation is the only user of torch's global stream
     on_policy = config["learner"]["name"] == "ppo"
+    if config["phase"] == "pretrain":
+        objective_class(config)  # a wrong one is refused before anything is built
     if on_policy:
         env, *eval_envs = make_lanes(env_name, config), make_lanes(env_name, config)
     else:
@@ -159,7 +163,14 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
     if directory.finished:
         print(f"{path} is finished; nothing to do", flush=True)
         return path
-    parts = make_parts(config, env_name, device, snapshot)
+    try:
+        parts = make_parts(config, env_name, device, snapshot)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):  # torch has no class for it on CPUs
+            raise
+        raise UserError(f"not enough memory for learner.hidden_dim={config['learner']['hidden_dim']} and "
+                        f"replay.capacity={config['replay']['capacity']}; lower one of them, or use preset=cpu"
+                        ) from error
     if config["save_video"]:
         video.require(parts.eval_envs[0])
     directory.open()

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
+import functools
 import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import MissingConfigException
+from hydra.errors import MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from agent.console import Parser, leave
 from agent.runner import Interrupted
+from agent.settings import flatten
+from agent.words import check_words, nearest, quote_words
 from utils import UserError
 
 Task = Callable[[DictConfig, list[str]], Any]
@@ -23,47 +27,64 @@ Task = Callable[[DictConfig, list[str]], Any]
 def one_line(error: Exception) -> str:
     """Hydra's paragraphs, and our own lines, as one line."""
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, UserError):
+        return str(error)
     if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        close = difflib.get_close_matches(name, error.options, 1)
         return (f"{group}={name} is not known; choose from {', '.join(sorted(error.options))}"
-                + (f" (did you mean {close[0]}?)" if close else ""))
+                + nearest(name, error.options))
     if found := re.match(r"You must specify '(\w+)'.*Available options: (.*)", text):
         return f"{found[1]}= is missing; choose from {', '.join(found[2].split())}"
     if re.match("Could not override 'experiment'", text):
         return "experiments are sets of runs: python -m analysis.figure experiment=NAME"
+    if found := re.match("Could not override '(task|skills)'", text):
+        return f"{found[1]}= is not for pre-training; use finetune.py"
     if found := re.match(r"Could not override '([^']*)'", text):
-        return f"{found[1]} is not a key of this run; --help lists the keys and groups"
+        return f"{found[1]} is not a key of this run{_nearest_key(found[1], error)}; --help lists the keys and groups"
+    if found := re.match(r"Error merging override ([^=]*=.*?)(?: [A-Z]|$)", text):
+        return f"{found[1]} does not fit: a group of keys is no single value; --help shows what stands there"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override} cannot be read; give key=value, with special characters in quotes: \"key='a b'\""
+    if found := re.match(r"Additional config directory '(.*)' not found", text):
+        return f"--config-dir {found[1]} is no directory; give one that holds agent/, domain/ or task/"
+    if found := re.match(r"Cannot find primary config '(.*?)'", text):
+        return f"--config-name {found[1]} is not known; leave it away, each script has its own"
     return text
 
 
-def quote_paths(arguments: list[str]) -> list[str]:
-    """Paths and variants hold commas, spaces and equal signs, which Hydra takes for grammar: quote them."""
-    if {"-m", "--multirun"} & set(arguments):
-        return arguments  # there a comma separates the values of a sweep
-    quoted = []
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        if key in ("snapshot", "run_root", "variant", "pretrain_variant") and re.search(r"[^\w./-]", value):
-            if value[0] not in "'\"" and "${" not in value:
-                value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        quoted.append(f"{key}={value}" if "=" in argument else argument)
-    return quoted
+def _nearest_key(key: str, error: Exception) -> str:
+    """From the config that refused the key, which travels with Hydra's error."""
+    node = getattr(error.__cause__, "parent_node", None)
+    if node is None:
+        return ""
+    known = flatten(OmegaConf.to_container(node._get_root(), resolve=False))
+    return nearest(key, [each for each in known if not each.startswith("hydra.")])
 
 
-def leave(line: str, code: int) -> NoReturn:
-    print(line, file=sys.stderr, flush=True)
-    sys.exit(code)
+def read_arguments(arguments: list[str]) -> list[str]:
+    """Those of a Hydra script, checked and quoted."""
+    parser = get_args_parser()
+    parser.error = functools.partial(Parser.error, parser)
+    given = parser.parse_args(arguments)
+    check_words(given.overrides, multirun=given.multirun)
+    if given.multirun:  # there a comma separates the values of a sweep
+        return arguments
+    quoted = dict(zip(given.overrides, quote_words(given.overrides), strict=True))
+    return [quoted.get(word, word) for word in arguments]
 
 
-def run_command(task: Callable[[], Any]) -> None:
-    """The body of a command without Hydra (sweep.py, python -m analysis.NAME)."""
+def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
+    """The body of a command without Hydra (sweep.py, python -m analysis.NAME); `wrong` are other errors of the user."""
     try:
         task()
         sys.stdout.flush()
     except BrokenPipeError:  # | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (UserError, OSError) as error:
+    except (UserError, OSError, *wrong) as error:
+        if guard.full_error:
+            raise
+        if isinstance(error, OSError) and error.filename is not None:
+            leave(f"error: cannot use {error.filename}: {error.strerror}; give another path", 2)
         leave(f"error: {error}", 2)
     except Interrupted as stop:
         leave(str(stop), stop.exit_code)
@@ -83,7 +104,7 @@ class Guard:
         self.started = True
         hydra = HydraConfig.get()
         try:
-            task(cfg, list(hydra.overrides.task))
+            task(cfg, OmegaConf.to_container(hydra.overrides.task, resolve=False))  # beta=${alpha} stays as typed
         except UserError as error:
             if hydra.mode == RunMode.MULTIRUN or self.full_error:
                 raise
@@ -92,17 +113,15 @@ class Guard:
             leave(str(stop), stop.exit_code)
 
     def launch(self, main: Callable[[], None]) -> None:
-        sys.argv[1:] = quote_paths(sys.argv[1:])
-        if self.full_error:
-            return main()
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
         try:
+            sys.argv[1:] = read_arguments(sys.argv[1:])
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
             main()
         except KeyboardInterrupt:
             leave("interrupted before anything was trained" if not self.started else "interrupted", 130)
         except Exception as error:
-            if self.started and not isinstance(error, UserError):
-                raise  # a bug of ours: show it whole
+            if self.full_error or (self.started and not isinstance(error, UserError)):
+                raise  # asked for, or a bug of ours: show it whole
             leave(f"error: {one_line(error)}", 2)
 
 

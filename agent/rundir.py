@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from agent.settings import flatten
+from agent.settings import NAME, flatten, is_name
 from utils import UserError, load_torch, save_torch, write_text
 
 # Overrides with a place of their own in the path, or none in the numbers.
@@ -36,8 +36,8 @@ def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: b
             continue
         parts.append(re.sub(r"[^\w.,=+~-]+", "_", override))
     name = ",".join([config["preset"]["name"], *sorted(parts)])
-    if len(name) > 120:
-        name = f"{name[:100]}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    if len(name.encode()) > 120:  # letters of other alphabets take up to four bytes, a file name has 255
+        name = f"{name.encode()[:100].decode(errors='ignore')}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return name
 
 
@@ -52,18 +52,24 @@ def skills_name(config: dict[str, Any]) -> str:
 
 def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
     """runs/pretrain/<domain>/<agent>/<variant>/seed_<n> or runs/finetune/<task>/<agent>/<variant>/<skills>/seed_<n>."""
-    variant = config["variant"] or variant_name(config, overrides)
-    root = Path(config["run_root"]) / config["phase"]
-    seed = f"seed_{config['seed']}"
+    parts = [config["agent"]["name"], config["variant"] or variant_name(config, overrides)]
     if config["phase"] == "pretrain":
-        return root / config["domain"]["name"] / config["agent"]["name"] / variant / seed
-    return root / config["task"]["name"] / config["agent"]["name"] / variant / skills_name(config) / seed
+        parts = [config["domain"]["name"], *parts]
+    else:
+        parts = [config["task"]["name"], *parts, skills_name(config)]
+    if wrong := [part for part in parts if not is_name(part)]:  # whatever the configs hold: never out of run_root
+        raise UserError(f"{wrong[0]!r} cannot be a directory of a run; it must be {NAME[0]}")
+    return Path(config["run_root"], config["phase"], *parts, f"seed_{config['seed']}")
 
 
 def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
     """The snapshot that a fine-tuning starts from: a file, a frame, or the newest."""
     if config["snapshot"]:
-        return Path(config["snapshot"])
+        path = Path(config["snapshot"])
+        if not path.is_file():
+            raise UserError(f"no snapshot at {path}{' but a directory' if path.is_dir() else ''}; give the "
+                            "snapshot_<frame>.pt of a pre-training, or leave snapshot= away")
+        return path
     variant = config["pretrain_variant"] or config["variant"] or variant_name(config, overrides, method_only=True)
     agent = Path(config["run_root"]) / "pretrain" / config["domain"]["name"] / config["agent"]["name"]
     present: dict[tuple[str, str], dict[int, Path]] = {}

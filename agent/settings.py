@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from agent.words import nearest
 from envs.maze_geometry import EPISODE_STEPS
 from utils import UserError
 
@@ -21,14 +21,13 @@ def _is_int(v: Any) -> bool:
     return isinstance(v, int) and not isinstance(v, bool)
 
 
-def integer(low: int) -> Rule:
-    return f"a whole number of {low} or more", lambda v: _is_int(v) and low <= v < 2**53
+def integer(low: int, high: int = 10**15) -> Rule:
+    return f"a whole number from {low} to {high:g}", lambda v: _is_int(v) and low <= v <= high
 
 
-def number(low: float, high: float = math.inf, *, above: bool = False) -> Rule:
-    words = f"a number {'above' if above else 'from'} {low:g}" + (f" to {high:g}" if high < math.inf else "")
-    return words, lambda v: (_is_int(v) or isinstance(v, float)) and math.isfinite(v) and low <= v <= high and (
-        v > low or not above)
+def number(low: float, high: float = 1e30, *, above: bool = False) -> Rule:  # the default leaves room in a float32
+    words = f"a number {'above' if above else 'from'} {low:g}{',' if above else ''} to {high:g}"
+    return words, lambda v: (_is_int(v) or isinstance(v, float)) and low <= v <= high and (v > low or not above)
 
 
 def optional(rule: Rule) -> Rule:
@@ -39,33 +38,49 @@ def matching(pattern: str, words: str) -> Rule:
     return words, lambda v: isinstance(v, str) and re.fullmatch(pattern, v) is not None
 
 
+def reading(*choices: str) -> Rule:
+    """The union over agents and learners; who has fewer refuses the others itself."""
+    return f"one of {', '.join(choices)}", lambda v: isinstance(v, str) and v in choices
+
+
+def is_name(v: Any) -> bool:
+    return isinstance(v, str) and re.fullmatch(r"\w[\w.,=+@~-]*", v) is not None and len(v.encode()) <= 200
+
+
 SWITCH: Rule = ("true or false", lambda v: isinstance(v, bool))
 AUTO: Rule = ("auto, true or false", lambda v: isinstance(v, bool) or v == "auto")
-WORD = matching(r"[\w.:/-]+", "a word")  # the readings themselves are checked where they are used
-NAME = matching(r"\w[\w.,=+@~-]{0,200}", "a file name without slashes")
-PATH = matching(r"[^\0]+", "a path")
-FRAMES: Rule = ("a list of frames above 0",
-                lambda v: isinstance(v, list) and all(_is_int(x) and x > 0 for x in v))
+NAME: Rule = ("a file name without slashes, of at most 200 bytes", is_name)
+ENVIRONMENT = matching(r"[\w.:/-]+", "an environment, such as walker_run, gymnasium:ID or some.module:function")
+CLASS = matching(r"[^\W\d]\w*(\.[^\W\d]\w*)+", "a class by its full name, such as agent.amped.AMPED")
+PATH = matching(r"[^\0]{1,1000}", "a path")
+FRAMES: Rule = ("a list of frames above 0, such as [100,200]",
+                lambda v: isinstance(v, list) and all(_is_int(x) and 0 < x <= 10**15 for x in v))
+SECTION: Rule = ("a group of keys, one of which can be given; --help lists them", lambda v: False)
 
-# By the last part of the key, so that preset.ddpg.lr and learner.lr share one line.
+# By the last part of the key, so that preset.ddpg.lr and learner.lr share one line; by the whole key where it differs.
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(("num_train_frames", "pretrain_frames", "finetune_frames", "num_seed_frames", "skill_dim",
+    **dict.fromkeys(("num_train_frames", "pretrain_frames", "finetune_frames", "num_seed_frames",
                      "conflict_every_updates", "warmup", "warmup_frames", "interval", "selector_interval",
                      "skill_interval"), integer(0)),
     **dict.fromkeys(("eval_every_frames", "num_eval_episodes", "log_every_frames", "checkpoint_every_frames",
-                     "action_repeat", "capacity", "replay_capacity", "nstep", "hidden_dim", "layers", "batch_size",
-                     "update_every_steps", "conflict_samples", "contrastive_updates", "pool_size", "k", "rep_dim",
-                     "out_dim", "pred_dim", "proj_dim", "num_protos", "queue_size", "eval_envs",
-                     "resampled_skills", "samples", "sinkhorn_iterations", "vae_hidden_dim",
-                     "vae_code_dim", "window", "selector_dim", "video_episodes",
-                     "rollouts", "epochs", "minibatches", "objective_epochs", "selector_every",
-                     "reward_window", "rnd_dim"), integer(1)),
-    "video_size": integer(16),
-    **dict.fromkeys(("snapshot_ts", "num_threads", "eval_episode_steps", "workers",
-                     "rollout_steps"), optional(integer(1))),
+                     "update_every_steps", "contrastive_updates", "sinkhorn_iterations", "video_episodes", "epochs",
+                     "objective_epochs", "selector_every", "reward_window"), integer(1)),
+    # what takes memory
+    **dict.fromkeys(("hidden_dim", "rep_dim", "out_dim", "pred_dim", "proj_dim", "num_protos", "resampled_skills",
+                     "vae_hidden_dim", "vae_code_dim", "selector_dim", "rnd_dim", "k"), integer(1, 2**16)),
+    **dict.fromkeys(("batch_size", "conflict_samples", "pool_size", "queue_size", "samples", "window", "rollouts",
+                     "minibatches"), integer(1, 10**6)),
+    **dict.fromkeys(("capacity", "replay_capacity"), integer(1, 10**9)),
+    **dict.fromkeys(("nstep", "action_repeat"), integer(1, 1000)),
+    "layers": integer(1, 100),
+    "skill_dim": integer(0, 2**16),
+    "models": integer(2, 1000),  # one has no variance
+    "video_size": integer(16, 4096),
+    **dict.fromkeys(("snapshot_ts", "eval_episode_steps", "rollout_steps"), optional(integer(1))),
+    **dict.fromkeys(("num_threads", "workers"), optional(integer(1, 1024))),
+    "eval_envs": integer(1, 1024),
     "seed": ("a whole number from 0 to 4294967295", lambda v: _is_int(v) and 0 <= v < 2**32),
-    "index": integer(-1),
-    "models": integer(2),  # one has no variance
+    "index": integer(-1, 2**16),
     "value": number(-1, 1),
     **dict.fromkeys(("lr", "temperature", "cpc_temperature", "lambda_init", "logit_clip", "vae_lr",
                      "discriminator_lr", "candidates_per_row", "epsilon_decay", "grad_clip", "adam_eps",
@@ -81,17 +96,50 @@ RULES: dict[str, Rule] = {
                      "legacy_head_init", "discriminative", "frozen", "learn_temperature", "save_video",
                      "fresh_rollouts", "skill_net", "normalize_inputs", "compile", "tf32"), SWITCH),
     **dict.fromkeys(("cuda_graph", "on_device"), AUTO),
-    **dict.fromkeys(("phase", "domain", "primal_task", "env", "skill_space", "objective", "device", "obs_type",
-                     "skill_index", "action_input", "critic_heads", "surgery_scope", "eval", "_target_", "div_reward",
-                     "denominator", "positive", "metric", "numerics", "particle", "entropy_form", "pool", "knn_scale",
-                     "cpc", "finetune_skills", "transition", "constraint", "regression", "sign", "model_error",
-                     "features", "rnd_reward", "rnd_on", "policy", "value_heads", "adv_norm",
-                     "reward_scale", "wandb_project"), WORD),
-    **dict.fromkeys(("first",), optional(WORD)),
-    "name": NAME,  # of an agent, a domain, a task, ...: a part of the run's path
+    # readings; tests/test_rules.py holds them to what the code takes
+    "action_input": reading("trunk", "head"),
+    "adv_norm": reading("per_stream", "joint", "none"),
+    "constraint": reading("mean", "sum"),
+    "cpc": reading("paper", "release"),
+    "critic_heads": reading("shared", "per_stream"),
+    "denominator": reading("negatives_only", "all"),
+    "div_reward": reading("ratio", "log_ratio"),
+    "entropy_form": reading("release", "paper"),
+    "eval": reading("per_episode", "switching", "per_call"),
+    "finetune_skills": reading("switching", "fixed", "none"),
+    "knn_scale": reading("var", "std", "mean", "none"),
+    "metric": reading("diag", "full", "none", "cosine"),
+    "model_error": reading("norm", "squared"),
+    "numerics": reading("logsumexp", "naive"),
+    "particle": reading("state", "next_state", "pair"),
+    "policy": reading("beta", "tanh_gaussian"),
+    "pool": reading("batch", "recent"),
+    "positive": reading("random", "first"),
+    "regression": reading("least_squares", "release"),
+    "reward_scale": reading("per_stream", "joint", "none"),
+    "rnd_on": reading("obs", "next_obs"),
+    "rnd_reward": reading("normalized", "squared_norm"),
+    "sign": reading("paper", "release"),
+    "skill_index": reading("acting", "legacy"),
+    "skill_space": reading("none", "one_hot", "cube", "sphere", "gaussian"),
+    "surgery_scope": reading("critic", "actor", "all", "policy", "value"),
+    "transition": reading("nstep", "one_step"),
+    "value_heads": reading("per_stream", "shared"),
+    "agent.objective.variant": reading("intended", "amped_port"),
+    "learner.name": reading("ddpg", "ppo"),
+    "surgery.name": reading("sum", "pcgrad"),
+    "phase": reading("pretrain", "finetune"),
+    "obs_type": reading("states", "pixels"),
+    **dict.fromkeys(("name", "domain", "features", "wandb_project"), NAME),  # names become directories
+    "device": matching(r"auto|cpu|cuda(:\d{1,3})?", "one of auto, cpu, cuda, cuda:N"),
+    "first": optional(matching(r"\w+", "a reward stream, such as diversity")),
+    **dict.fromkeys(("primal_task", "env"), ENVIRONMENT),
+    "_target_": CLASS,
     **dict.fromkeys(("variant", "pretrain_variant"), optional(NAME)),
     "run_root": PATH,
     "snapshot": optional(PATH),
+    **dict.fromkeys(("agent", "learner", "preset", "skills", "surgery", "task", "replay", "objective", "per_domain",
+                     "native_skills", "ddpg", "ppo"), SECTION),
 }
 NULLABLE = {"agent.objective"}  # null: nothing to pre-train
 
@@ -106,29 +154,49 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def resolve(cfg: DictConfig) -> dict[str, Any]:
     """The composed config as plain Python, every value checked."""
+    for key, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
+        if not (isinstance(value, str) and "${" in value):  # under the name that the user gave, not where it is used
+            require_valid(key, value)
     try:
         config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise UserError(_interpolation_line(cfg, error)) from error
     if config["agent"]["skill_space"] != "none" and _is_int(config["skill_dim"]) and config["skill_dim"] < 1:
-        raise UserError(f"skill_dim={config['skill_dim']} is too small; agent {config['agent']['name']} needs skills")
+        raise UserError(f"skill_dim={config['skill_dim']} is too small; agent {config['agent']['name']} needs skills: "
+                        "1 or more")
     for key, value in flatten(config).items():
         require_valid(key, value)
     _check_together(config)
     return config
 
 
+def rule_of(key: str) -> Rule | None:
+    if key == "domain" or key.rpartition(".")[0] == "agent.per_domain":
+        return SECTION
+    return RULES.get(key) or RULES.get(key.rpartition(".")[2])
+
+
 def require_valid(key: str, value: Any) -> Any:
-    words, valid = RULES.get(key.rpartition(".")[2], WORD)
+    """The value, or one line that names the key and what would be valid."""
+    above, _, last = key.rpartition(".")
+    rule = rule_of(key)
+    if above and rule_of(above) not in (None, SECTION):  # seed={a: 1}
+        key, value, rule = above, {last: value}, rule_of(above)
+    if rule is None:
+        raise UserError(f"{key} is not a key of any run{nearest(key, RULES)}; a new one needs a line in "
+                        "agent/settings.py")
+    words, valid = rule
     if not valid(value) and not (value is None and key in NULLABLE):
-        raise UserError(f"{key}={value!r} is not valid; it must be {words}")
+        wanted = words.replace("one of", "choose from", 1) if words.startswith("one of") else f"it must be {words}"
+        raise UserError(f"{key}={value!r} is not valid; {wanted}")
     return value
 
 
 def _interpolation_line(cfg: DictConfig, error: OmegaConfBaseException) -> str:
     key = re.search(r"per_domain\.([^.']+)\.(\w+)", str(error))
     if key is None:
-        return str(error).strip().splitlines()[0]
+        where = getattr(error, "full_key", None) or "an interpolation"
+        return f"{where} cannot be resolved: {str(error).strip().splitlines()[0]}; ${{KEY}} must name a key (--help)"
     return (f"agent {cfg.agent.name} has no {key[2]} for domain {key[1]}; give it on the command line "
             f"({key[2]}=...), known domains: {', '.join(cfg.agent.per_domain)}")
 

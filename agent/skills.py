@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import hydra
 import numpy as np
 from torch import nn
 
-from agent.base import Metrics, Objective
+from agent.base import Metrics, Objective, load_class
 from utils import UserError, choose
 
 EVAL_RULES = ("per_episode", "switching", "per_call")
@@ -157,7 +156,8 @@ def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Genera
     if "_target_" in config:
         settings = {k: v for k, v in config.items() if k not in ("name", "_target_", "features")}
         features = getattr(pretrained(), config["features"])
-        return hydra.utils.get_class(config["_target_"])(space, rng, features=features, **settings)
+        source = load_class("agent.native_skills._target_", config["_target_"], SkillSource)
+        return source(space, rng, features=features, **settings)
     name = choose("skills", config["name"], ("none", "switching", "fixed", "constant"))
     if (name == "none") != (space.dim == 0):
         raise UserError(f"skills={name} does not fit an agent with {space.dim} skills; "

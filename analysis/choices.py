@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import zipfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy as np
 import yaml
 
 from agent.cli import run_command
+from agent.console import Parser
 from utils import UserError
 
 BINS = 100  # of time, at most
@@ -64,7 +64,7 @@ def draw(run: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="directories of fine-tunings with skills=selector")
     args = parser.parse_args()
     run_command(lambda: draw_all(args.runs))

@@ -5,7 +5,6 @@ A row per finished run: what analysis.runs reads of it, the versions it ran with
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -16,6 +15,7 @@ import pandas as pd
 import yaml
 
 from agent.cli import run_command
+from agent.console import Parser
 from agent.rundir import PER_MACHINE, SILENT
 from agent.settings import flatten
 from analysis.runs import YAML, load_result, read_runs
@@ -81,7 +81,7 @@ def settings(table: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition(":")[0])
     parser.add_argument("run_root", nargs="?", default="run_root=runs", metavar="run_root=DIR")
     parser.add_argument("--out", type=Path, help="the table (<run_root>/results.csv)")
     args = parser.parse_args()
@@ -91,7 +91,7 @@ def main() -> None:
 def write(word: str, out: Path | None) -> None:
     key, _, root = word.partition("=")
     if key != "run_root" or not root:
-        raise UserError(f"{word} is not run_root=DIR")
+        raise UserError(f"{word} is not run_root=DIR; give the directory of your runs")
     table, rest = collect(Path(root))
     for row in rest[rest["state"] == "unreadable"].itertuples():
         print(f"unreadable: {row.path}: {row.problem}", file=sys.stderr)

@@ -6,7 +6,6 @@ if the skill is that of the sector, else 0. Only the choice of the skill matters
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from agent.console import Parser, at_least
 from agent.selector import ALGORITHMS, make_selector
 from agent.settings import resolve
 from agent.skills import SkillSource, SkillSpace, make_skills
@@ -102,10 +102,10 @@ def accuracy(source: SkillSource, circle: Circle, rng: np.random.Generator, epis
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--skills", type=int, default=8, help="and sectors (%(default)s)")
-    parser.add_argument("--steps", type=int, default=6000, help="of training per run (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, help="runs per regime (%(default)s)")
+    parser = Parser(description=__doc__)
+    parser.add_argument("--skills", type=at_least(2, 1024), default=8, help="and sectors (%(default)s)")
+    parser.add_argument("--steps", type=at_least(EPISODE), default=6000, help="of training per run (%(default)s)")
+    parser.add_argument("--seeds", type=at_least(1), default=5, help="runs per regime (%(default)s)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     lines = []

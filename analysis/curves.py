@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from agent.cli import run_command
+from agent.console import Parser
 from utils import UserError
 
 # What a pre-training shows, by the columns of train.csv; panels without any of their columns are left out.
@@ -88,7 +88,7 @@ def draw(runs: list[Path]) -> plt.Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run directories")
     parser.add_argument("--out", type=Path, required=True, help="picture to write (.png or .pdf)")
     args = parser.parse_args()
@@ -98,7 +98,13 @@ def main() -> None:
 def save(runs: list[Path], out: Path) -> None:
     if missing := [str(run) for run in runs if not (run / "eval.csv").exists()]:
         raise UserError(f"no eval.csv in {', '.join(missing)}; give run directories")
-    figure = draw(runs)
+    if out.suffix not in (".png", ".pdf"):
+        raise UserError(f"--out {out} is no picture; give a name that ends in .png or .pdf")
+    try:
+        figure = draw(runs)
+    except (ValueError, KeyError, IndexError) as error:
+        raise UserError(f"an eval.csv or train.csv cannot be read ({error}); give run directories of these scripts"
+                        ) from error
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
     print(f"picture: {out}")

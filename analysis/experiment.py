@@ -12,7 +12,6 @@ Methods that differ in nothing but those share their pre-trainings.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from pathlib import Path
@@ -24,9 +23,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agent.cli import one_line
 from agent.rundir import RunDirectory
+from agent.words import nearest, parse_value
 from analysis.maze_episodes import CONFIGS
 from analysis.palette import label
 from analysis.planned import Run, as_word, finetuning, pretraining, tasks, tasks_of
+from analysis.shapes import SHAPES, as_list
 from utils import UserError, choose
 
 KEYS, OPTIONAL = ("title", "preset", "methods", "grid", "figure"), ("finetune",)
@@ -51,10 +52,6 @@ class Experiment(NamedTuple):
     figure: dict[str, Any]
 
 
-def as_list(value: Any) -> list:
-    return value if isinstance(value, list) else [value]
-
-
 # ------------------------------------------------------------------------------------------------------- reading
 
 
@@ -67,19 +64,18 @@ def read(name: str) -> dict[str, Any]:
     own = name.endswith(".yaml")
     path = Path(name) if own else CONFIGS / "experiment" / f"{name}.yaml"
     if not path.exists() or (not own and name not in names()):
-        close = difflib.get_close_matches(name, names(), 1)
         raise UserError(f"experiment={name} is not known; choose from {', '.join(names())}, or give a FILE.yaml"
-                        + (f" (did you mean {close[0]}?)" if close else ""))
+                        + nearest(name, names()))
     try:
         found = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}; give plain yaml as in "
+                        "configs/experiment") from error
     if not isinstance(found, dict) or not set(KEYS) <= set(found) <= {*KEYS, *OPTIONAL}:
         raise UserError(f"{path} must have the keys {', '.join(KEYS)}, may have {', '.join(OPTIONAL)}, and no others")
-    if not isinstance(found["figure"], dict) or not all(isinstance(g, dict) for g in as_list(found["grid"])):
-        raise UserError(f"{path}: figure is a mapping, grid a mapping or a list of mappings")
-    if "finetune" in found and not (isinstance(found["finetune"], dict) and "task" in found["finetune"]):
-        raise UserError(f"{path}: finetune is a mapping with a task, or a list of them, or all")
+    for key, (words, fits) in SHAPES.items():
+        if key in found and not fits(found[key]):
+            raise UserError(f"{path}: {key} is {words}, and nothing else")
     return found
 
 
@@ -88,9 +84,9 @@ def split_words(words: list[str]) -> Words:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key or not value:
-            raise UserError(f"{word} is not key=value")
+            raise UserError(f"{word} is not key=value, such as seed=1")
         if key in given:
-            raise UserError(f"{key}= is given twice")
+            raise UserError(f"{key}= is given twice; give it once")
         given[key] = value
     return given
 
@@ -224,7 +220,8 @@ def load(words: list[str], *, run_here: bool = True) -> Experiment:
     found = read(name)
     if "agent" in given:
         raise UserError("agent= is what the methods differ in; give methods=AGENT,AGENT")
-    figure = {**found["figure"], **{key: yaml.safe_load(value) for key, value in take(given, "figure.").items()}}
+    drawn = {key: parse_value(f"figure.{key}", value) for key, value in take(given, "figure.").items()}
+    figure = {**found["figure"], **drawn}
     plan = make_plan(found, given)
     try:
         runs, finetunings = make_runs(plan)

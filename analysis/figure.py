@@ -15,9 +15,10 @@ import torch
 from tqdm import tqdm
 
 from agent.cli import run_command
+from agent.console import Parser, at_least
 from agent.pool import Job, Pool, default_workers
 from analysis.experiment import SCORE_KINDS, Experiment, load, names
-from analysis.maze import EPISODES, KEY, MINE_STEPS, at_least, small_print, trajectories, write_rows
+from analysis.maze import EPISODES, KEY, MINE_STEPS, small_print, trajectories, write_rows
 from analysis.maze_episodes import load as load_trained
 from analysis.maze_episodes import maze_domains
 from analysis.maze_pictures import draw_figure
@@ -44,8 +45,12 @@ def check(experiment: Experiment) -> None:
         raise UserError(f"figure.kind={kind} has the keys {', '.join(sorted(KINDS[kind])) or 'kind only'}; given: "
                         f"{', '.join(sorted(set(figure) - {'kind'})) or 'none'}")
     for key, known in (("measures", NAMES), ("bounds", BOUNDS)):
+        if not isinstance(figure.get(key, []), list):
+            raise UserError(f"figure.{key}={figure[key]} is not valid: a list such as [{next(iter(known))}]")
         for name in figure.get(key, []):
             choose(f"figure.{key}", name, tuple(known))
+    if not isinstance(figure.get("against_best"), str | None):
+        raise UserError(f"figure.against_best={figure['against_best']} is not valid: the label of a method, or null")
     for run in experiment.runs:
         if run.config["domain"]["name"] not in maze_domains() or run.config["learner"]["name"] != "ppo":
             raise UserError(f"{run.name}: these figures are of learner=ppo on domain={' or '.join(maze_domains())}")
@@ -58,11 +63,15 @@ def drawn_frames(run: Run, figure: dict[str, Any]) -> list[int]:
     if figure["kind"] != "evolution":
         return [run.config["num_train_frames"]]
     skills = range(run.config["skill_dim"])
-    if figure["skill"] not in skills:
-        raise UserError(f"figure.skill={figure['skill']}: {run.name} has skills {skills[0]} to {skills[-1]}")
+    if type(figure["skill"]) is not int or figure["skill"] not in skills:
+        raise UserError(f"figure.skill={figure['skill']}: {run.name} has skills {skills[0]} to {skills[-1]}; "
+                        "choose one of them")
+    if type(figure["epochs"]) is not int or figure["epochs"] < 1:
+        raise UserError(f"figure.epochs={figure['epochs']} is not valid: a whole number of 1 or more")
     frames = [frame for frame in run.config["snapshots"] if frame <= run.config["num_train_frames"]]
-    if not isinstance(figure["snapshots"], int) or not 1 <= figure["snapshots"] <= len(frames):
-        raise UserError(f"figure.snapshots={figure['snapshots']}: {run.name} has snapshots at {frames}")
+    if type(figure["snapshots"]) is not int or not 1 <= figure["snapshots"] <= len(frames):
+        raise UserError(f"figure.snapshots={figure['snapshots']}: {run.name} has snapshots at {frames}; "
+                        f"give how many of them, 1 to {len(frames)}")
     return frames[: figure["snapshots"]]
 
 
@@ -169,7 +178,7 @@ def make(experiment: Experiment, args: argparse.Namespace, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0],
+    parser = Parser(description=__doc__.partition("\n")[0],
                                      epilog=f"experiments: {', '.join(names())}")
     parser.add_argument("words", nargs="*", metavar="key=value",
                         help="experiment=NAME or FILE.yaml; seed=1,2 and other keys of its grid; methods=AGENT,AGENT; "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +15,8 @@ from tqdm import tqdm
 
 import envs
 from agent.build import make_env
+from agent.cli import run_command
+from agent.console import Parser, at_least
 from agent.runner import EVAL_SKILLS
 from agent.skills import SkillSpace
 from agent.video import control_seconds, font, import_av, name_skill, pace, write_film, write_on
@@ -145,6 +146,7 @@ def film_skills(args: argparse.Namespace) -> dict[str, Take]:
     skills = choose_skills(SkillSpace(config["agent"]["skill_space"], config["skill_dim"]), seed, args.only)
     name = env_of(args.snapshot, config, args.env)
     env = make_env(name, start, config)
+    make_directory(args.out)
     # One episode without pictures says how long they are, so that only what is shown is drawn.
     length = play(env, policy, next(iter(skills.values())), seed=start, limit=args.steps).steps
     every, fps = pace(env, config["action_repeat"])
@@ -198,12 +200,6 @@ def gallery(names: list[str], size: int, seed: int) -> np.ndarray:
 # ----------------------------------------------------------------------------------------------- command line
 
 
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
-    return int(text)
-
-
 def make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -211,34 +207,32 @@ def make_directory(path: Path) -> None:
         raise UserError(f"cannot write into {path}: {error.strerror}; give --out another place") from error
 
 
+def film_tasks(args: argparse.Namespace) -> None:
+    make_directory(args.out.parent)
+    save_png(args.out, gallery(list(envs.TASKS), args.size, args.seed))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     skills = commands.add_parser("skills", help="every skill of a snapshot from one and the same start",
                                  description="Writes filmstrip.png and skills.mp4: every skill from one start.")
     skills.add_argument("snapshot", type=Path, help="a snapshot_<frame>.pt of pretrain.py or finetune.py")
     skills.add_argument("--out", type=Path, required=True, help="directory to write into")
-    skills.add_argument("--steps", type=positive, default=STEPS, help="at most so many per episode (%(default)s)")
-    skills.add_argument("--seed", type=int, help="of the start and of drawn skills (the run's own)")
-    skills.add_argument("--size", type=positive, default=128, help="of one picture, in pixels (%(default)s)")
-    skills.add_argument("--only", type=int, nargs="+", metavar="K", help="these skills only, counted from 0")
+    skills.add_argument("--steps", type=at_least(1), default=STEPS, help="at most so many per episode (%(default)s)")
+    skills.add_argument("--seed", type=at_least(0, 2**32 - 1), help="of the start and of drawn skills (the run's own)")
+    skills.add_argument("--size", type=at_least(1, 4096), default=128, help="of one picture, in pixels (%(default)s)")
+    skills.add_argument("--only", type=at_least(0), nargs="+", metavar="K", help="these skills only, counted from 0")
     skills.add_argument("--env", metavar="NAME", help="of a run on an environment that is imported (module:function)")
     skills.add_argument("--stills", action="store_true", help="only the filmstrip")
     tasks = commands.add_parser("gallery", help="the twelve tasks in one picture")
     tasks.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
-    tasks.add_argument("--size", type=positive, default=240, help="of one picture, in pixels (%(default)s)")
-    tasks.add_argument("--seed", type=int, default=2, help="of jaco's start (%(default)s: the hand clear of the brick)")
+    tasks.add_argument("--size", type=at_least(1, 4096), default=240, help="of one picture, in pixels (%(default)s)")
+    tasks.add_argument("--seed", type=at_least(0, 2**32 - 1), default=2,
+                       help="of jaco's start (%(default)s: the hand clear of the brick)")
     args = parser.parse_args()
     torch.set_num_threads(1)  # one row at a time, and sums in one order
-    try:
-        make_directory(args.out if args.command == "skills" else args.out.parent)
-        if args.command == "skills":
-            film_skills(args)
-        else:
-            save_png(args.out, gallery(list(envs.TASKS), args.size, args.seed))
-    except (UserError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: film_skills(args) if args.command == "skills" else film_tasks(args), ValueError)
 
 
 if __name__ == "__main__":

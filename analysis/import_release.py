@@ -16,6 +16,7 @@ import torch
 
 from agent import build
 from agent.cli import run_command
+from agent.console import Parser
 from agent.rundir import RunDirectory, run_path
 from analysis.maze_episodes import CONFIGS
 from analysis.planned import config_of
@@ -193,7 +194,7 @@ def import_release(path: Path, words: list[str], out: Path | None) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path, metavar="PATH", help="snapshot_<frame>.pt of URLB-family code")
     parser.add_argument("words", nargs="*", metavar="key=value", help=f"of {', '.join(KEYS)}")
     parser.add_argument("--out", type=Path, help="the snapshot to write "

@@ -11,9 +11,8 @@ import csv
 import io
 import json
 import shlex
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from agent.cli import run_command
+from agent.console import Parser, at_least
 from agent.results import git_state
 from agent.rundir import SILENT, variant_name
 from agent.settings import flatten
@@ -222,17 +223,8 @@ def missed(args: argparse.Namespace) -> None:
 # ----------------------------------------------------------------------------------------------- command line
 
 
-def at_least(low: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < low:
-            raise argparse.ArgumentTypeError(f"{text} is not a whole number of {low} or more")
-        return int(text)
-
-    return parse
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     rows = commands.add_parser("measure", help="a row of measures per snapshot, into a CSV")
     rows.add_argument("snapshots", nargs="*", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze")
@@ -251,11 +243,7 @@ def main() -> None:
     where.add_argument("snapshots", nargs="+", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze")
     args = parser.parse_args()
     torch.set_num_threads(1)  # small products, and sums in one order
-    try:
-        {"measure": measure, "draw": draw, "missed": missed}[args.command](args)
-    except (UserError, ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: {"measure": measure, "draw": draw, "missed": missed}[args.command](args), ValueError)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ separate.
 
 from __future__ import annotations
 
-import argparse
 import math
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from agent.cli import run_command
+from agent.console import Parser
 from analysis.maze_pictures import save_picture
 from analysis.palette import colours, label, marker
 from utils import UserError
@@ -30,7 +30,7 @@ def read(paths: list[Path]) -> pd.DataFrame:
         try:
             frames.append(pd.read_csv(path))
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read: {error}") from error
+            raise UserError(f"{path} cannot be read: {error}; give rows of python -m analysis.figure") from error
         if lacking := NEEDED - set(frames[-1]):
             raise UserError(f"{path} has no {', '.join(sorted(lacking))}; give rows of python -m analysis.figure")
     return pd.concat(frames, ignore_index=True)
@@ -72,12 +72,16 @@ def tradeoff(rows: pd.DataFrame) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition(":")[0])
     parser.add_argument("rows", nargs="+", type=Path, help="CSV files of python -m analysis.figure")
     parser.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
     args = parser.parse_args()
-    run_command(lambda: save_picture(tradeoff(read(args.rows)), args.out))
-    print(f"picture: {args.out}")
+    run_command(lambda: write(args.rows, args.out))
+
+
+def write(rows: list[Path], out: Path) -> None:
+    save_picture(tradeoff(read(rows)), out)
+    print(f"picture: {out}")
 
 
 if __name__ == "__main__":

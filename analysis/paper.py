@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from agent.console import Parser
+
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 PAPER = RESULTS / "paper"
 SEEDS = 10  # of every row that the gains compare
@@ -60,4 +62,5 @@ def gains(rng: np.random.Generator) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
+    Parser(description=__doc__).parse_args()
     print(gains(np.random.default_rng(0)).round(2).to_string(index=False))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-
 from agent.cli import run_command
+from agent.console import Parser
 from analysis.experiment import Experiment, load, names
 from analysis.planned import Run
 
@@ -33,7 +32,7 @@ def plan(experiment: Experiment, *, missing_only: bool = False) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0],
+    parser = Parser(description=__doc__.partition(":")[0],
                                      epilog=f"experiments: {', '.join(names())}")
     parser.add_argument("words", nargs="*", metavar="key=value",
                         help="experiment=NAME or FILE.yaml; seed=1,2 and other keys of its grid; methods=NAME,NAME; "

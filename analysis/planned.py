@@ -15,9 +15,9 @@ from omegaconf import DictConfig
 
 import pretrain
 from agent import build
-from agent.cli import quote_paths
 from agent.rundir import RunDirectory, run_path, variant_name
 from agent.settings import require_valid, resolve
+from agent.words import check_words, parse_value, quote_words
 from analysis.maze_episodes import CONFIGS
 from analysis.palette import label
 from utils import UserError, choose
@@ -78,10 +78,11 @@ def as_word(value: Any) -> str:
 def order(words: dict[str, str]) -> list[str]:
     """Agent, domain or task, and preset first, the seed last; paths quoted as the scripts quote them."""
     middle = [key for key in words if key not in FIRST + LAST]
-    return quote_paths([f"{key}={words[key]}" for key in (*FIRST, *middle, *LAST) if key in words])
+    return quote_words([f"{key}={words[key]}" for key in (*FIRST, *middle, *LAST) if key in words])
 
 
 def compose(words: list[str], phase: str = "pretrain") -> DictConfig:
+    check_words(words)
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return hydra.compose(phase, words)
 
@@ -113,7 +114,7 @@ def config_of(phase: str, words: dict[str, str]) -> tuple[dict[str, Any], torch.
     words = dict(words)
     own: dict[str, Any] = {}
     if "seed" in words:
-        own["seed"] = require_valid("seed", yaml.safe_load(words.pop("seed")))
+        own["seed"] = require_valid("seed", parse_value("seed", words.pop("seed")))
     if "task" in words:
         own["task"] = tasks()[choose("task", words["task"], tuple(tasks()))]
         words["task"] = tasks_of(own["task"]["domain"])[0]

@@ -5,10 +5,10 @@ The paper beside ours, with the command that makes each. Runs come from run_root
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from agent.cli import run_command
+from agent.console import Parser
 from agent.results import git_state
 from analysis import html, maze_tradeoff, paper, score_figures
 from analysis.collect import collected, settings
@@ -152,10 +152,10 @@ def paper_section() -> str:
 def make(words: list[str], out: Path) -> Path:
     given = split_words(words)
     if "experiment" in given:
-        raise UserError("experiment= has no place here: the report shows all of them")
+        raise UserError("experiment= has no place here, leave it away: the report shows all of them")
     root = Path(given.get("run_root", "runs"))
-    if "run_root" in given and not root.is_dir():
-        raise UserError(f"run_root={root} is no directory; give the run_root of your runs, or none")
+    if given and not root.is_dir():  # the words are those of runs
+        raise UserError(f"run_root={root} is no directory; give the run_root of your runs, or no words at all")
     tables = of_kind("scores")
     first = [name for name in ("table_urlb", *tables) if name in tables]
     sections = {
@@ -177,7 +177,7 @@ def make(words: list[str], out: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition(":")[0])
     parser.add_argument("words", nargs="*", metavar="key=value", help="run_root=DIR, preset=cpu and other keys that "
                         "your runs were given, as python -m analysis.plan takes them")
     parser.add_argument("--out", type=Path, default=Path("report"), help="directory (%(default)s)")

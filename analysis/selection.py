@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import csv
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
+from agent.cli import run_command
+from agent.console import Parser
 from analysis.choices import load_choices
 from utils import UserError, read_json, write_text
 
@@ -126,23 +127,23 @@ def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("variants", nargs="+", type=Path, help="directories runs/finetune/TASK/AGENT/VARIANT")
     parser.add_argument("--out", type=Path, help="directory for selection.md and selection.csv")
     args = parser.parse_args()
-    try:
-        text, rows, missing = report(args.variants)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_command(lambda: write(args.variants, args.out))
+
+
+def write(variants: list[Path], out: Path | None) -> None:
+    text, rows, missing = report(variants)
     print(text)
     for line in missing:
         print(f"missing: {line}")
-    if args.out:
-        write_text(args.out / "selection.md", text)
+    if out:
+        write_text(out / "selection.md", text)
         lines = [",".join(rows[0]), *(",".join(f'"{v}"' for v in row.values()) for row in rows)]
-        write_text(args.out / "selection.csv", "\n".join(lines) + "\n")
-        print(f"tables: {args.out / 'selection.md'}, {args.out / 'selection.csv'}")
+        write_text(out / "selection.csv", "\n".join(lines) + "\n")
+        print(f"tables: {out / 'selection.md'}, {out / 'selection.csv'}")
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ is the paper's part.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from agent.cli import run_command
+from agent.console import Parser
 from agent.results import expert_score
 from analysis import paper, score_figures, tables
 from analysis.experiment import SCORE_KINDS, load, names, read
@@ -72,6 +72,8 @@ def make(words: list[str], out: Path | None) -> None:
         raise UserError(f"{experiment.name} is of mazes: python -m analysis.figure experiment={experiment.name}")
     first = (experiment.runs or experiment.finetunings)[0]
     out = out or Path(first.config["run_root"]) / "tables"
+    if kind == "scores":
+        choose("figure.paper", experiment.figure.get("paper"), tuple(paper.names()))
     gathered, name = gather(experiment), experiment.name
     for line in gathered.gaps:
         print(f"gap: {line}")
@@ -79,7 +81,7 @@ def make(words: list[str], out: Path | None) -> None:
     if kind == "conflict":
         figures = {"": score_figures.conflict(gathered.train if len(gathered.train) else None)}
     else:
-        paper_name = choose("figure.paper", experiment.figure.get("paper"), tuple(paper.names()))
+        paper_name = experiment.figure["paper"]
         made = make_tables(paper_name, experiment.title, gathered)
         numbers, gaps = aggregates(gathered)
         for line in gaps:
@@ -100,7 +102,7 @@ def make(words: list[str], out: Path | None) -> None:
 
 def main() -> None:
     kinds = [name for name in names() if read(name)["figure"].get("kind") in SCORE_KINDS]
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(kinds)}")
+    parser = Parser(description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(kinds)}")
     parser.add_argument("words", nargs="*", metavar="key=value", help="as python -m analysis.plan takes them")
     parser.add_argument("--out", type=Path, help="directory for everything that is written (<run_root>/tables)")
     args = parser.parse_intermixed_args()

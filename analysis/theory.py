@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pandas as pd
 import torch
 
 from agent.cli import run_command
+from agent.console import Parser, at_least
 from utils import write_atomic, write_text
 
 OUT = Path("runs/theory")
@@ -44,17 +44,11 @@ def save(out: Path, name: str, rows: list[Row], figure: plt.Figure) -> list[Path
     return paths
 
 
-def whole_number(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 0 to 4294967295")
-    return int(text)
-
-
 def run(name: str, title: str, study: Study) -> None:
     """The command line of one study."""
-    parser = argparse.ArgumentParser(prog=f"python -m analysis.{name}", description=title.partition("\n")[0])
+    parser = Parser(prog=f"python -m analysis.{name}", description=title.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=OUT, help=f"directory for {name}.csv, .png and .pdf (%(default)s)")
-    parser.add_argument("--seed", type=whole_number, default=1, help="(%(default)s)")
+    parser.add_argument("--seed", type=at_least(0, 2**32 - 1), default=1, help="(%(default)s)")
     args = parser.parse_args()
     run_command(lambda: make(name, study, args.out, args.seed))
 

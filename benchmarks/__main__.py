@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -11,6 +10,8 @@ from typing import Any
 
 import torch
 
+from agent.cli import run_command
+from agent.console import Parser
 from benchmarks import cost, evaluation, loop, maze, replay, update
 from utils import versions, write_text
 
@@ -59,10 +60,12 @@ def table(results: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = Parser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--out", type=Path, default=Path("results/bench.json"))
     options = parser.parse_args(arguments)
+    if options.out.is_dir() or not options.out.name:
+        parser.error(f"--out {options.out} is a directory, give a file such as bench.json")
     results = run(quick=options.quick)
     print(table(results))
     write_text(options.out, json.dumps(results, indent=2) + "\n")
@@ -70,4 +73,4 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,9 @@ from agent.build import make_learner, make_memory, make_objective
 from agent.ddpg import DDPG
 from agent.settings import pick_device, resolve
 from agent.skills import SkillSpace
+from agent.words import options
 from analysis.planned import compose
+from benchmarks import make_parser
 from replay_buffer import ReplayBuffer
 from utils import Streams
 
@@ -97,8 +98,8 @@ def measure(repeats: int, preset: str = "cpu", calls: int = UPDATES,
 
 
 def main() -> None:
-    preset = sys.argv[1].removeprefix("preset=") if len(sys.argv) > 1 else "cpu"
-    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 15
+    given = make_parser(__doc__, 15, preset=options("preset")).parse_args()  # cpu is the first
+    preset, repeats = given.preset, given.repeats
     print(f"preset={preset}, 1 thread, {repeats} interleaved repeats of {UPDATES} updates; median")
     for agent, row in measure(repeats, preset).items():
         print(f"{agent:18} {row['ms']:8.2f} ms  {row['over_ddpg']:6.2f} x ddpg")

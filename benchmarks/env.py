@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 import statistics
-import sys
 import time
 
 import numpy as np
 
 import envs
+from benchmarks import make_parser
 
 NAMES = {"walker": "walker_walk", "quadruped": "quadruped_walk", "jaco": "jaco_reach_top_left"}
 STEPS = {"walker": 1000, "quadruped": 1000, "jaco": 250}  # an episode
@@ -65,7 +65,7 @@ def measure(repeats: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+    repeats = make_parser(__doc__, 9).parse_args().repeats
     found = measure(repeats)
     print(f"1 thread, {repeats} repeats of an episode of random actions, in turns; median steps per CPU second")
     print(f"{'':24}{'here':>8}{'dm_control':>12}{'ratio':>7}")

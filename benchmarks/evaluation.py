@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
 from agent.runner import Runner
+from benchmarks import make_parser
 from benchmarks.cost import interleaved, ratio
 from benchmarks.loop import make_runner
 
@@ -49,4 +49,4 @@ def table(results: dict[str, dict[str, float]]) -> str:
 
 
 if __name__ == "__main__":
-    print(table(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 5)))
+    print(table(measure(make_parser(__doc__, 5).parse_args().repeats)))

@@ -6,7 +6,6 @@ The rest is ours: acting, the memory, skills, the log, checks.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from agent.rundir import RunDirectory
 from agent.runner import Runner
 from agent.settings import resolve
 from analysis.planned import compose
+from benchmarks import make_parser
 from benchmarks.cost import interleaved
 
 SIZES = {"cpu": ("preset=cpu",)}
@@ -84,4 +84,4 @@ def table(results: dict[str, dict[str, float]]) -> str:
 
 
 if __name__ == "__main__":
-    print(table(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 7)))
+    print(table(measure(make_parser(__doc__, 7).parse_args().repeats)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 
 import numpy as np
 
+from benchmarks import make_parser
 from envs.maze_core import MazeBatch
 from envs.maze_geometry import EDGE, PLANS, unit_walls
 
@@ -85,10 +85,8 @@ def measure(repeats: int, maze: str = "tree", mazes: int = MAZES, steps: int = S
 
 
 def main() -> None:
-    maze = sys.argv[1].removeprefix("maze=") if len(sys.argv) > 1 else "tree"
-    repeats = int(sys.argv[2]) if len(sys.argv) > 2 else 15
-    if maze not in PLANS:
-        sys.exit(f"unknown maze {maze!r}; choose from {', '.join(PLANS)}")
+    given = make_parser(__doc__, 15, maze=PLANS).parse_args()
+    maze, repeats = given.maze, given.repeats
     result = measure(repeats, maze)
     print(f"maze={maze}, 1 thread, {repeats} interleaved repeats of {STEPS} random steps; median steps per second")
     print(f"MazeBatch, {MAZES} mazes {result['steps_s']:12,.0f}")

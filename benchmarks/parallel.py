@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from agent.console import Parser, at_least, leave
 from cluster.job import Command, start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,13 +30,16 @@ def measure(root: Path, runs: int, threads: int, frames: int) -> float:
     processes = [start(command) for command in commands]
     for process, command in zip(processes, commands, strict=True):
         if process.wait():
-            sys.exit(f"error: {Path(command.log).read_text().splitlines()[-1]}")
+            leave(Path(command.log).read_text().splitlines()[-1], 2)
     results = root.glob(f"pretrain/walker/amped/{runs}x{threads}/*/result.json")
     return runs * frames / max(json.loads(path.read_text())["wall_seconds"] for path in results)
 
 
 def main() -> None:
-    frames = int(sys.argv[1]) if len(sys.argv) > 1 else 8000  # the first 4000 are without updates
+    parser = Parser(description=__doc__.partition("\n")[0])
+    parser.add_argument("frames", nargs="?", type=at_least(1), default=8000,
+                        help="of each run; the first 4000 are without updates (%(default)s)")
+    frames = parser.parse_args().frames
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before; {frames:,} frames each")
     print(f"{'runs':>5} {'threads':>8} {'frames/s':>9} {'over 1 x 1':>11}")
     base = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-import sys
 
 import numpy as np
 import torch
 
+from benchmarks import make_parser
 from benchmarks.cost import interleaved, ratio
 from replay_buffer import Batch, ReplayBuffer
 
@@ -69,4 +69,4 @@ def table(result: dict[str, float]) -> str:
 
 
 if __name__ == "__main__":
-    print(table(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 15)))
+    print(table(measure(make_parser(__doc__, 15).parse_args().repeats)))

@@ -6,7 +6,6 @@ The products are the hardware's limit: what an update takes above them is ours t
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable
 
 import torch
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from agent.capture import Compiled
+from benchmarks import make_parser
 from benchmarks.cost import DEVICE, interleaved, ratio, updater
 from benchmarks.reference import Reference
 from utils import Streams
@@ -156,4 +156,4 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 if __name__ == "__main__":
-    print(table(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 9)))
+    print(table(measure(make_parser(__doc__, 9).parse_args().repeats)))

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from agent.words import parse_value
 from analysis import experiment
 from analysis.experiment import Experiment
 from analysis.planned import Run
@@ -39,9 +40,10 @@ def settings(cluster: str, given: dict[str, str]) -> dict[str, Any]:
         deeper = isinstance(found.get(first), dict)
         if first not in found or (bool(dot) and not deeper):
             raise UserError(f"cluster.{key} is not a key of configs/cluster/{cluster}.yaml; it has {', '.join(found)}")
-        value = yaml.safe_load(word)
+        value = parse_value(f"cluster.{key}", word)
         if not dot and found[first] is not None and not fits(value, found[first]):
-            raise UserError(f"cluster.{key}={word} is not valid: the yaml has {found[first]!r}")
+            raise UserError(f"cluster.{key}={word} is not valid: the yaml has {found[first]!r}; "
+                            "give a value of that kind")
         found[first] = {**found[first], second: value} if dot else value
     return found
 

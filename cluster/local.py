@@ -57,10 +57,11 @@ def make_slots(run: Run, settings: dict[str, Any]) -> list[Slot]:
 def check(settings: dict[str, Any]) -> None:
     for key, low in (("workers", 1), ("runs_per_gpu", 1)):
         value = settings[key]
-        if not (value is None and key == "workers") and (not isinstance(value, int) or value < low):
+        if not (value is None and key == "workers") and (type(value) is not int or value < low):
             raise UserError(f"cluster.{key}={value} is not valid: a whole number of {low} or more")
-    if settings["gpus"] is not None and not isinstance(settings["gpus"], list):
-        raise UserError(f"cluster.gpus={settings['gpus']} is not valid: a list such as [0,1]")
+    gpus = settings["gpus"]
+    if gpus is not None and not (isinstance(gpus, list) and all(type(gpu) is int and gpu >= 0 for gpu in gpus)):
+        raise UserError(f"cluster.gpus={gpus} is not valid: a list such as [0,1]")
 
 
 class Pool:

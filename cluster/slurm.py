@@ -194,11 +194,18 @@ def check(settings: dict[str, Any]) -> None:
         own = of_phase(phase, settings)
         for name, low in (("gpus", 0), ("runs_per_gpu", 1), ("cpus", 1), ("parallel", 1), ("max_array", 1),
                           ("warning_seconds", 0)):
-            if not isinstance(own[name], int) or own[name] < low:
+            if type(own[name]) is not int or own[name] < low:
                 raise UserError(f"cluster.{name}={own[name]} is not valid: a whole number of {low} or more")
         for name in ("hours", "mem_gb"):
-            if not isinstance(own[name], int | float) or own[name] <= 0:
-                raise UserError(f"cluster.{name}={own[name]} is not valid: a number above 0")
+            if type(own[name]) not in (int, float) or not 0 < own[name] <= 10**6:
+                raise UserError(f"cluster.{name}={own[name]} is not valid: a number above 0, to 1e+06")
+        for name in ASKED:
+            if own[name] is not None and not isinstance(own[name], str):
+                raise UserError(f"cluster.{name}={own[name]} is not valid: a name, or null")
+        if not (isinstance(own["setup"], list) and all(isinstance(line, str) for line in own["setup"])):
+            raise UserError(f"cluster.setup={own['setup']} is not valid: a list of lines, such as [module load cuda]")
+        if not isinstance(own["extra"], dict):
+            raise UserError(f"cluster.extra={own['extra']} is not valid: options of sbatch, such as {{exclude: node7}}")
 
 
 def run(experiment: Experiment, settings: dict[str, Any]) -> None:

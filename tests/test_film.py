@@ -418,7 +418,7 @@ def test_wrong_arguments_end_in_one_line(cli, tmp_path, monkeypatch, capsys):
     taken.touch()
     for args, words in [((tmp_path / "no.pt", "--out", tmp_path), "no snapshot at"),
                         ((path, "--out", tmp_path, "--only", 16), "choose 0 to 15"),
-                        ((path, "--out", tmp_path, "--steps", 0), "0 is not a positive whole number"),
+                        ((path, "--out", tmp_path, "--steps", 0), "'0' is not a whole number from 1"),
                         ((path, "--out", taken), "give --out another place")]:
         code, err = run_film(monkeypatch, capsys, "skills", *args)
         assert code == 2 and words in err and err.splitlines()[-1].partition("error: ")[1]
