@@ -13,6 +13,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import yaml
 
+from utils import write_atomic
+
 BINS = 100  # of time, at most
 
 
@@ -44,7 +46,7 @@ def draw(run: Path) -> Path:
         axis.yaxis.get_major_locator().set_params(integer=True)
     axes[-1].set_xlabel("step of the episode")
     path = run / "choices.png"
-    figure.savefig(path, dpi=110)
+    write_atomic(path, lambda file: figure.savefig(file, format="png", dpi=110))
     plt.close(figure)
     return path
 
