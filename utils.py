@@ -106,19 +106,9 @@ def write_atomic(path: Path, write) -> None:
                 os.fsync(file.fileno())
             os.chmod(name, 0o644)  # mkstemp makes it private
             os.replace(name, path)
-            _sync(path.parent)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-
-
-def _sync(directory: Path) -> None:
-    """A rename outlives a power cut once its directory is on the disk."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_halves(directory: Path) -> None:
