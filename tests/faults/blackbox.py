@@ -15,11 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = ("starting", "step", "update", "selector update", "evaluation", "checkpoint", "snapshot", "finishing")
-FIELDS = ("phase", "frame", "updates", "train_steps", "eval_steps")
+FIELDS = ("phase", "frame", "updates", "train_steps", "eval_steps", "replayed")
 
 
 class Box:
-    """Five whole numbers in a file."""
+    """A few whole numbers in a file."""
 
     def __init__(self, path: Path):
         if not path.exists() or path.stat().st_size != 8 * len(FIELDS):
@@ -78,12 +78,25 @@ def record(box: Box) -> None:
 
         env.step = call
 
+    def restored(env) -> None:
+        set_state = env.set_state
+
+        def call(state):
+            before = box.read("train_steps")
+            result = set_state(state)
+            box.add("replayed", box.read("train_steps") - before)
+            return result
+
+        env.set_state = call
+
     make_parts = build.make_parts
 
     def make_counted_parts(*args, **kwargs):
         parts = make_parts(*args, **kwargs)
         counted(parts.env, "train_steps")
         counted(parts.eval_env, "eval_steps")
+        if hasattr(parts.env, "set_state"):
+            restored(parts.env)
         return parts
 
     def border(self) -> bool:

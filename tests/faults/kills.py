@@ -40,21 +40,29 @@ class Job(NamedTuple):
         return [self.script, *SMALL, *self.args, *source, "variant=soak", f"run_root={root}"]
 
 
-def ddpg(frames: int, every: int) -> tuple[str, ...]:
-    return (f"num_train_frames={frames}", f"checkpoint_every_frames={every}", f"eval_every_frames={10 * every}",
-            f"snapshots=[{','.join(str(f) for f in range(20 * every, frames, 20 * every))}]")
+def every(frames: int, checkpoint: int) -> tuple[str, ...]:
+    """Evaluations at each tenth checkpoint, snapshots at each twentieth."""
+    snapshots = ",".join(str(f) for f in range(20 * checkpoint, frames, 20 * checkpoint))
+    return (f"num_train_frames={frames}", f"checkpoint_every_frames={checkpoint}", f"snapshots=[{snapshots}]",
+            f"eval_every_frames={10 * checkpoint}", f"log_every_frames={checkpoint}")
 
 
-WALKER = "pretrain/walker/amped/soak/seed_1"
+# A resume plays the open episode again, so an arm with 250 steps per episode: of ten resumes a walker would spend as
+# much on its 1000 as on these runs.
+ARM = "pretrain/jaco/amped/soak/seed_1"
 MAZE = "pretrain/tree_maze/amped/soak/seed_1"
+REACH = ("agent=amped", "task=jaco_reach_top_left")
+GOAL = ("agent=amped", "task=tree_maze_reach_left")
+SELDOM = "learner.update_every_steps=6"  # the run is long for the kills' sake, not for its updates
 JOBS = (
-    Job("pre-training, DDPG", "pretrain", ("agent=amped", "domain=walker", *ddpg(1000, 20)), WALKER, 1000),
-    Job("pre-training, PPO", "pretrain", ("agent=amped", "domain=tree_maze", *ddpg(4000, 80)), MAZE, 4000),
-    Job("fine-tuning, DDPG", "finetune", ("agent=amped", "task=walker_run", *ddpg(1000, 20)),
-        "finetune/walker_run/amped/soak/switching/seed_1", 1000, f"{WALKER}/snapshots/snapshot_1000.pt"),
-    Job("selector, DDPG", "finetune", ("agent=amped", "task=walker_run", "skills=selector", *ddpg(1000, 20)),
-        "finetune/walker_run/amped/soak/selector/seed_1", 1000, f"{WALKER}/snapshots/snapshot_1000.pt"),
-    Job("selector, PPO", "finetune", ("agent=amped", "task=tree_maze_reach_left", "skills=selector", *ddpg(2000, 40)),
+    Job("pre-training, DDPG", "pretrain", ("agent=amped", "domain=jaco", *every(12000, 100), SELDOM), ARM, 12000),
+    Job("pre-training, PPO", "pretrain", ("agent=amped", "domain=tree_maze", *every(4000, 80)), MAZE, 4000),
+    Job("fine-tuning, DDPG", "finetune", (*REACH, *every(12000, 100), SELDOM),
+        "finetune/jaco_reach_top_left/amped/soak/switching/seed_1", 12000, f"{ARM}/snapshots/snapshot_12000.pt"),
+    Job("selector, DDPG", "finetune",
+        (*REACH, "skills=selector", "skills.update_every_steps=4", *every(12000, 100), SELDOM),
+        "finetune/jaco_reach_top_left/amped/soak/selector/seed_1", 12000, f"{ARM}/snapshots/snapshot_12000.pt"),
+    Job("selector, PPO", "finetune", (*GOAL, "skills=selector", *every(2000, 40)),
         "finetune/tree_maze_reach_left/amped/soak/selector/seed_1", 2000, f"{MAZE}/snapshots/snapshot_4000.pt"),
 )
 
@@ -78,7 +86,8 @@ class Flight:
     """A run to its end through all kills."""
 
     kills: list[Kill] = field(default_factory=list)
-    steps: int = 0  # of the environments, training and evaluation, in all attempts together
+    steps: int = 0  # of the environments in all attempts together: training, evaluation and replayed
+    replayed: int = 0  # of those, to put an environment back where its checkpoint had it
     error: str = ""  # of an attempt that failed by itself
 
 
@@ -118,6 +127,7 @@ def fly(job: Job, root: Path, snapshots: Path, aims: list[Aim], rng: random.Rand
         hit = aim is not None and shoot(process, box, aim, rng, signum)
         _, errors = process.communicate()
         flight.steps += box.read("train_steps") + box.read("eval_steps")
+        flight.replayed += box.read("replayed")
         if hit and process.returncode in (-signum, 128 + signum):
             frame, phase = box.read("frame"), box.phase
             flight.kills.append(Kill(aim.phase, phase, frame, phase != "starting" and frame >= job.warm))

@@ -24,6 +24,7 @@ from tests.faults.kills import JOBS, Aim, Flight, Job, fly, plan, start
 from tests.faults.same import Comparison, compare
 from utils import versions, write_text
 
+SIZES = (60, 300)  # kilobytes of a disk on which the smallest run does not fit
 MOST_STEPS = 1.2  # environment steps of all attempts over those of the undisturbed run
 HEAD = ("fault", "injected", "survived", "lost", "frames compared", "numbers compared", "env steps")
 
@@ -48,14 +49,15 @@ def disturbed(label: str, job: Job, aims: list[Aim], base: Path, whole: Flight, 
     root = base / re.sub(r"\W+", "_", f"{label} {job.name}")
     flight = fly(job, root, base / "whole", aims, random.Random(f"{seed} {job.name}"), signum)
     return row(f"{label}: {job.name}", len(flight.kills), finished(job, base, root, flight), flight.steps / whole.steps,
-               steps=flight.steps, steps_undisturbed=whole.steps, kills=[kill._asdict() for kill in flight.kills])
+               steps=flight.steps, replayed=flight.replayed, steps_undisturbed=whole.steps,
+               kills=[kill._asdict() for kill in flight.kills])
 
 
 def full_disks(job: Job, count: int, base: Path, seed: int) -> dict[str, Any]:
     """The run ends in one line that names a file; with more room the same command completes it."""
     rng, found, messages = random.Random(seed), Comparison(), []
     for number in range(count):
-        size = rng.randrange(300, 1100)
+        size = rng.randrange(*SIZES)
         with small_disk(base / f"disk_{number}", size) as disk:
             command, box = job.command(disk, base / "whole"), base / f"disk_box_{number}"
             first = start(command, box)
@@ -73,7 +75,7 @@ def full_disks(job: Job, count: int, base: Path, seed: int) -> dict[str, Any]:
     return row(f"disk full: {job.name}", count, found, messages=messages)
 
 
-def damaged_checkpoints(job: Job, count: int, base: Path, whole: Flight, seed: int) -> list[dict[str, Any]]:
+def damaged_checkpoints(job: Job, count: int, base: Path, seed: int) -> list[dict[str, Any]]:
     """A run is stopped `count` times, each time its newest checkpoint is damaged, and it goes on from the one before;
     the last of them also has its bits flipped one by one, as has a snapshot."""
     rng, root, flight = random.Random(seed), base / "damaged", Flight()
@@ -105,7 +107,8 @@ def damaged_checkpoints(job: Job, count: int, base: Path, whole: Flight, seed: i
 def table(rows: list[dict[str, Any]]) -> str:
     def cells(r: dict[str, Any]) -> list[str]:
         ratio = r["env steps"]
-        return [r["fault"], *(f"{r[key]:,}" for key in HEAD[1:6]), f"{ratio:.3f}x" if ratio else ""]
+        counts = [f"{r[key]:,}" for key in HEAD[1:4]] + [f"{r[key]:,}" if r[key] else "-" for key in HEAD[4:6]]
+        return [r["fault"], *counts, f"{ratio:.3f}x" if ratio else "-"]
 
     total = {"fault": "all", "env steps": None, **{key: sum(r[key] for r in rows) for key in HEAD[1:6]}}
     lines = [list(HEAD), ["---"] * len(HEAD), *map(cells, [*rows, total])]
@@ -113,7 +116,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def soak(kills: int, seed: int, base: Path) -> list[dict[str, Any]]:
-    rng, walker, tuning = random.Random(seed), JOBS[0], JOBS[2]
+    rng, tuning, small = random.Random(seed), JOBS[2], JOBS[4]
     whole = {job: fly(job, base / "whole", base / "whole", [], rng) for job in JOBS}
     if errors := [flight.error for flight in whole.values() if flight.error]:
         sys.exit(f"an undisturbed run failed: {errors[0]}")
@@ -123,8 +126,8 @@ def soak(kills: int, seed: int, base: Path) -> list[dict[str, Any]]:
                  for job, share in zip(JOBS, shares, strict=True)]
         aims = [aim._replace(phase="evaluation") for aim in plan(tuning, 5, rng)]
         calls.append(pool.submit(disturbed, "SIGTERM", tuning, aims, base, whole[tuning], seed, signal.SIGTERM))
-        calls.append(pool.submit(full_disks, walker, 4, base, seed))
-        several = pool.submit(damaged_checkpoints, walker, 4, base, whole[walker], seed)
+        calls.append(pool.submit(full_disks, small, 4, base, seed))
+        several = pool.submit(damaged_checkpoints, small, 4, base, seed)
         return [*(call.result() for call in calls), *several.result()]
 
 
