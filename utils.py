@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
@@ -15,11 +17,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from agent.seal import Sealing, verify
+
 SNAPSHOT_FORMAT = 1
+FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
 
 
 class UserError(Exception):
     """Wrong input or surroundings: shown as one line, exit code 2."""
+
+
+class Unreadable(UserError):
+    """A file that is damaged or none of ours."""
+
+
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def choose(key: str, value: str, choices: tuple[str, ...]) -> str:
@@ -73,20 +86,37 @@ class Streams:
 # ----------------------------------------------------------------------------------------------------- files
 
 
-def write_atomic(path: Path, write) -> None:
-    """Write through a temporary file and a rename: a reader, or a full disk, never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+@contextlib.contextmanager
+def writing(path: Path):
+    """A failing disk becomes one line that names the file."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # mkstemp makes it private
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {FULL.get(error.errno) or error.strerror or error}; what was written "
+                        "before is intact") from error
+
+
+def write_atomic(path: Path, write) -> None:
+    """Write through a temporary file and a rename: a reader, a kill or a full disk never leaves half a file."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)  # mkstemp makes it private
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def remove_halves(directory: Path) -> None:
+    """Temporary files that a killed `write_atomic` left behind."""
+    for path in directory.rglob(".*.tmp"):
+        path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -102,12 +132,24 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def save_torch(path: Path, payload: dict[str, Any]) -> None:
-    """torch.save, atomic; a failing disk becomes a one-line error and leaves the old file as it was."""
-    try:
-        write_atomic(path, lambda file: torch.save(payload, file))
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-        raise UserError(f"cannot write {path}: {reason}; earlier snapshots and checkpoints are intact") from error
+    """torch.save, atomic and sealed."""
+    def write(file) -> None:
+        sealing = Sealing(file)
+        try:
+            torch.save(payload, sealing)
+        except RuntimeError:
+            if sealing.error:  # what torch makes of a failing disk
+                raise sealing.error from None
+            raise
+        sealing.seal()
+
+    write_atomic(path, write)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """numpy's, torch's and CUDA's way of saying it."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 def why_refused(error: Exception) -> str:
@@ -122,18 +164,20 @@ def why_refused(error: Exception) -> str:
 
 
 def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Load tensors and plain Python only (`weights_only`): no file can run code here."""
+    """Load tensors and plain Python only (`weights_only`), after the checksum: no file can run code here."""
     try:
+        verify(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of formats that are refused anyway
             payload = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise UserError(f"no {what} at {path}") from None
     except Exception as error:
-        raise UserError(f"{path} is not a readable {what} (truncated, or not one of ours): "
-                        f"{why_refused(error)}") from error
+        if out_of_memory(error):
+            raise  # the file may be sound
+        raise Unreadable(f"{path} is not a readable {what} ({why_refused(error)})") from error
     if not isinstance(payload, dict) or payload.get("kind") != what:
-        raise UserError(f"{path} holds no {what}, but {type(payload).__name__}; give a file written by pretrain.py")
+        raise Unreadable(f"{path} holds no {what}, but {type(payload).__name__}; give a file written by pretrain.py")
     return payload
 
 

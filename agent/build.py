@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from agent.skills import SkillSpace, make_skills
 from agent.surgery import ProjectConflict, SumGradients
 from envs.lanes import Lanes
 from replay_buffer import DeviceReplayBuffer, ReplayBuffer
-from utils import Streams, UserError, choose, load_weights, stream_seed
+from utils import Streams, UserError, choose, first_line, load_weights, out_of_memory, stream_seed
 
 LEARNERS = {"ddpg": (DDPG, Runner), "ppo": (PPO, RolloutRunner)}
 
@@ -141,9 +143,17 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
     memory = None
     if chooses or not on_policy:  # an on-policy learner needs none, a selector above it does
         memory = make_memory(config, env, space, rng)
+        require_memory(memory.nbytes)
     if snapshot is not None:
         learner.warm_start(snapshot["learner"])
     return Parts(env, eval_envs, skills, learner, objective, memory, rng)
+
+
+def require_memory(replay: int) -> None:
+    """The system hands out a replay of any size and kills the run when it has filled: better now than then."""
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if replay > have:
+        raise MemoryError(f"the replay takes {replay / 1e9:.1f} GB, this machine has {have / 1e9:.1f} GB")
 
 
 def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device]:
@@ -163,24 +173,39 @@ def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device,
     if directory.finished:
         print(f"{path} is finished; nothing to do", flush=True)
         return path
+    with enough_memory(config):
+        return _run(config, directory, make_parts(config, env_name, device, snapshot), env_name, info or {})
+
+
+@contextlib.contextmanager
+def enough_memory(config: dict[str, Any]):
+    """Out of memory becomes one line that says what would fit."""
     try:
-        parts = make_parts(config, env_name, device, snapshot)
+        yield
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "memory" not in str(error):  # torch has no class for it on CPUs
+        if not out_of_memory(error):
             raise
-        raise UserError(f"not enough memory for learner.hidden_dim={config['learner']['hidden_dim']} and "
-                        f"replay.capacity={config['replay']['capacity']}; lower one of them, or use preset=cpu"
-                        ) from error
+        raise UserError(f"out of memory ({first_line(error)}); what was written before is intact; give a smaller "
+                        f"replay.capacity ({config['replay']['capacity']} rows now), learner.batch_size "
+                        f"({config['learner']['batch_size']}) or learner.hidden_dim "
+                        f"({config['learner']['hidden_dim']})") from error
+
+
+def _run(config: dict[str, Any], directory: RunDirectory, parts: Parts, env_name: str, info: dict[str, Any]) -> Path:
+    path = directory.path
     if config["save_video"]:
         video.require(parts.eval_envs[0])
     directory.open()
     logger = None
     try:
+        if directory.finished:  # by another process, while this one was being built
+            print(f"{path} is finished; nothing to do", flush=True)
+            return path
         logger = Logger(path, use_tb=config["use_tb"], use_wandb=config["use_wandb"], project=config["wandb_project"],
                         name="/".join(path.parts[-5:]), config=config)
         print_header(config, path, parts, env_name)
         _, runner = LEARNERS[config["learner"]["name"]]
-        directory.finish(runner(config, directory, parts, logger, info or {}).train())
+        directory.finish(runner(config, directory, parts, logger, info).train())
         print(f"finished: {path}", flush=True)
     finally:
         directory.close()

@@ -5,13 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from agent.base import Metrics
-from utils import UserError, write_text
+from utils import UserError, first_line, write_text, writing
+
+WANDB_SECONDS = 20  # to wait for its server
+
+
+class NotFinite(UserError):
+    """Names a quantity that is not a number any more; the runner adds what is safe."""
 
 
 class Table:
@@ -25,14 +33,21 @@ class Table:
         new = [k for k in row if k not in self.columns]
         self.columns += new
         self.rows.append(row)
-        try:
-            if new:
-                write_text(self.path, self.text())
-            else:
-                with self.path.open("a") as file:
-                    file.write(self._lines([row], header=False))
-        except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror}; earlier snapshots are intact") from error
+        if new:
+            write_text(self.path, self.text())
+        else:
+            self._append(self._lines([row], header=False).encode())
+
+    def _append(self, lines: bytes) -> None:
+        """All of it or nothing: half a row on a full disk is taken back."""
+        with writing(self.path), self.path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                while lines:
+                    lines = lines[file.write(lines) :]
+            except OSError:
+                file.truncate(size)
+                raise
 
     def _lines(self, rows: list[dict[str, str]], *, header: bool) -> str:
         out = io.StringIO()
@@ -79,7 +94,8 @@ class Logger:
         means = {key: float(total) / self.counts[key] for key, total in self.sums.items()}
         for key, value in means.items():
             if not math.isfinite(value):
-                raise UserError(f"{key} became {value} before frame {frame}; stopped, the last snapshot is intact")
+                start = self.train.rows[-1]["frame"] if self.train.rows else 0
+                raise NotFinite(f"{key} became {value} between frame {start} and frame {frame}")
         return means
 
     def close_window(self, frame: int, extra: dict[str, Any]) -> dict[str, float]:
@@ -97,10 +113,15 @@ class Logger:
     def _publish(self, frame: int, row: dict[str, Any], prefix: str) -> None:
         numbers = {f"{prefix}/{k}": v for k, v in row.items() if isinstance(v, int | float)}
         if self.tb:
-            for key, value in numbers.items():
-                self.tb.add_scalar(key, value, frame)
+            with writing(Path(self.tb.log_dir)):
+                for key, value in numbers.items():
+                    self.tb.add_scalar(key, value, frame)
         if self.wandb:
-            self.wandb.log({"frame": frame, **numbers})
+            try:
+                self.wandb.log({"frame": frame, **numbers})
+            except Exception as error:  # it may lose its numbers, the run must not
+                _warn(f"Weights & Biases stopped ({first_line(error)}); going on without it")
+                self.wandb = None
 
     def close(self) -> None:
         if self.tb:
@@ -118,12 +139,18 @@ class Logger:
 
 
 def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any]):
+    """A run that uploads; without network or key one that can be uploaded later; None if not even that starts."""
     import wandb
 
-    try:
-        return wandb.init(project=project, name=name, dir=str(directory), config=config,
-                          settings=wandb.Settings(silent=True, init_timeout=60))
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"Weights & Biases did not start ({reason}); "
-                        "set WANDB_MODE=offline or use_wandb=false") from error
+    for mode, instead in ((None, f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"),
+                          ("offline", "going on without it")):
+        try:
+            return wandb.init(project=project, name=name, dir=str(directory), config=config, mode=mode,
+                              settings=wandb.Settings(silent=True, init_timeout=WANDB_SECONDS))
+        except Exception as error:
+            _warn(f"Weights & Biases did not start ({first_line(error)}); {instead}")
+    return None
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr, flush=True)

@@ -44,6 +44,7 @@ class RolloutRunner(Runner):
             self.logger.add(p.learner.learn(rollout, p.objective))
         if p.memory is not None:
             self._teach_selector(rollout)
+        self._require_finite()  # a cycle is long, so each one can afford to look
 
     def _collect(self, count: int) -> list[Rollout]:
         """`count` rollouts of `env.count` whole episodes. The policy rests meanwhile, so all are played at once."""
@@ -55,6 +56,7 @@ class RolloutRunner(Runner):
                 skill = p.skills.select_many(obs, lane_step + t, first=t == 0)
             action = p.learner.act(obs, skill, explore=True)
             following, reward = p.env.step(action)
+            self._check_finite(observation=following, reward=reward)
             rows.append((obs, action, reward, following, skill))
             p.objective.observe(obs, following)
             obs = following
@@ -115,6 +117,7 @@ class RolloutRunner(Runner):
             skills.append(choose_skill(obs, step))
             action = p.learner.act(obs, skills[-1], explore=explore)
             obs, reward = env.step(action)
+            self._check_finite(observation=obs, reward=reward)
             states.append(obs)
             total += reward
         p.learner.act_rng = kept

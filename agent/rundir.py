@@ -7,13 +7,14 @@ import hashlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from agent.settings import NAME, flatten, is_name
-from utils import UserError, load_torch, save_torch, write_text
+from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
 
 # Overrides with a place of their own in the path, or none in the numbers.
 PLACED = {"agent", "domain", "task", "preset", "seed", "skills", "skills.index", "snapshot_ts", "snapshot", "variant",
@@ -127,6 +128,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_halves(self.path)  # nobody writes here but us
             if not (self.path / "config.yaml").exists():
                 write_text(self.path / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
         except BlockingIOError:
@@ -151,6 +153,11 @@ class RunDirectory:
         frames = sorted((int(m[1]) for m in found if m), reverse=True)
         return [self.path / f"checkpoint_{frame}.pt" for frame in frames]
 
+    def newest(self) -> str:
+        """What a run that must stop can go back to."""
+        found = self.checkpoints()
+        return f"{found[0]} is from before that" if found else "before the first checkpoint"
+
     def save_checkpoint(self, frame: int, payload: dict[str, Any]) -> None:
         """Write the new one, then drop all but the newest two: a crash costs at most one interval."""
         save_torch(self.path / f"checkpoint_{frame}.pt", {"kind": "checkpoint", **payload})
@@ -158,12 +165,18 @@ class RunDirectory:
             path.unlink()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The newest that can be read."""
-        for path in self.checkpoints():
+        """The newest that can be read; None where there is none. One that cannot be read is set aside, so that it does
+        not count as one of the two that are kept."""
+        found = self.checkpoints()
+        for path in found:
             try:
                 return load_torch(path, "checkpoint")
-            except UserError as error:
-                print(f"warning: {error}; trying the one before", flush=True)
+            except Unreadable as error:
+                aside = path.with_name(f"damaged_{path.name}")
+                print(f"warning: {error}; kept as {aside.name}, trying the one before", file=sys.stderr, flush=True)
+                path.rename(aside)
+        if found:
+            raise UserError(f"no checkpoint of {self.path} can be read; the same command starts again from frame 0")
         return None
 
     def finish(self, result: dict[str, Any]) -> None:

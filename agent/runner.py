@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from agent import video
 from agent.base import Learner, Objective
-from agent.logger import Logger
+from agent.logger import Logger, NotFinite
 from agent.results import summary
 from agent.rundir import RunDirectory
 from agent.skills import SkillSource
@@ -115,10 +115,14 @@ class Runner:
         try:
             with tqdm(total=self.last_frame, initial=self.frame, unit="frame", disable=None, smoothing=0.02,
                       desc=self.config["phase"], dynamic_ncols=True) as self.bar:
+                self.bar._time = time.monotonic  # tqdm's own may jump
+                self.bar.unpause()
                 while not self._at_border():
                     before = self.frame
                     self._advance()
                     self.bar.update(self.frame - before)
+        except NotFinite as error:
+            raise UserError(f"{error}; stopped, {self.directory.newest()}") from error
         finally:
             for signum, handler in handlers.items():
                 signal.signal(signum, handler)
@@ -149,7 +153,7 @@ class Runner:
         p = self.parts
         if self.time_step is None or self.time_step.last():
             self.time_step = p.env.reset()
-            self._check_finite(self.time_step)
+            self._check_finite(observation=self.time_step.observation)
             p.memory.begin(self.time_step.observation)
         obs = self.time_step.observation
         skill = p.skills.select(obs, self.step, first=self.time_step.first())
@@ -158,7 +162,7 @@ class Runner:
             self.logger.add(p.learner.learn(p.memory, p.objective, self.step))
         self.logger.add(p.skills.update(p.memory, self.step))
         following = p.env.step(action)
-        self._check_finite(following)
+        self._check_finite(observation=following.observation, reward=following.reward, discount=following.discount)
         p.memory.add(action, skill, following.reward, following.discount, following.observation)
         p.objective.observe(obs, following.observation)
         self.time_step = following
@@ -171,15 +175,15 @@ class Runner:
     def _act(self, obs: np.ndarray, skill: np.ndarray, *, explore: bool) -> np.ndarray:
         action = self.parts.learner.act(obs, skill, self.step, explore=explore)
         if not np.isfinite(action).all():
-            self.logger.means(self.frame)  # names the quantity that went first, if it is in the open window
-            self._require_finite()
-            raise UserError(f"the action is not finite at frame {self.frame}; stopped, the last snapshot is intact")
+            self._require_finite()  # names the quantity that went first, if it is in the open window
+            raise NotFinite(f"the action is not finite at frame {self.frame}")
         return action
 
-    def _check_finite(self, time_step: dm_env.TimeStep) -> None:
-        if not (np.isfinite(time_step.observation).all() and np.isfinite(time_step.reward)):
-            raise UserError(f"the environment gave a non-finite observation or reward at frame {self.frame}; stopped, "
-                            "the last snapshot is intact")
+    def _check_finite(self, **given: Any) -> None:
+        """What the environment gave, by name."""
+        for name, value in given.items():
+            if not np.isfinite(value).all():
+                raise NotFinite(f"the environment gave a non-finite {name} at frame {self.frame}")
 
     # ------------------------------------------------------------------------------------------ evaluation
 
@@ -238,6 +242,7 @@ class Runner:
                 skills = np.stack([lane.choose() for lane in going])
                 for lane, action, skill in zip(going, self._act(obs, skills, explore=False), skills, strict=True):
                     lane.step(action, skill)
+                    self._check_finite(observation=lane.last.observation, reward=lane.last.reward)
         return [Episode(lane.total, np.array(lane.states), np.array(lane.skills)) for lane in lanes]
 
     def _recorder(self, env: Env, number: int) -> video.Recorder:
@@ -253,14 +258,18 @@ class Runner:
         self.logger.close_window(self.frame, {"episodes": self.episodes, "seconds": elapsed, "fps": fps})
 
     def _require_finite(self) -> None:
+        """Before anything is saved: whatever was learned since the last save, and the weights."""
         p = self.parts
+        self.logger.means(self.frame)
         for owner, module in (("learner", p.learner), ("objective", p.objective), ("selector", p.skills.network)):
             if module is None:
                 continue
             for name, tensor in weights(module).items():
                 if not torch.isfinite(tensor).all():
-                    raise UserError(f"{owner} weight {name} is not finite at frame {self.frame}; stopped, "
-                                    "the last snapshot is intact")
+                    raise NotFinite(f"{owner} weight {name} is not finite at frame {self.frame}")
+            for name, optimizer in module.optimizers.items():
+                if not all(torch.isfinite(t).all() for s in optimizer.state.values() for t in s.values()):
+                    raise NotFinite(f"{owner} optimiser {name} is not finite at frame {self.frame}")
 
     def save_snapshot(self) -> None:
         self._require_finite()

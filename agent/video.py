@@ -97,10 +97,7 @@ def write_film(path: Path, frames: Iterable[np.ndarray], fps: int) -> None:
                 stream.height, stream.width = frame.shape[:2]
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())  # what the encoder still held back
-    try:
-        write_atomic(path, lambda out: out.write(file.getbuffer()))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_atomic(path, lambda out: out.write(file.getbuffer()))
 
 
 def require(env: Env) -> None:

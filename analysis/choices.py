@@ -14,7 +14,7 @@ import yaml
 
 from agent.cli import run_command
 from agent.console import Parser
-from utils import UserError
+from utils import UserError, write_atomic
 
 BINS = 100  # of time, at most
 
@@ -58,7 +58,7 @@ def draw(run: Path) -> Path:
         axis.yaxis.get_major_locator().set_params(integer=True)
     axes[-1].set_xlabel("step of the episode")
     path = run / "choices.png"
-    figure.savefig(path, dpi=110)
+    write_atomic(path, lambda file: figure.savefig(file, format="png", dpi=110))
     plt.close(figure)
     return path
 

@@ -80,10 +80,7 @@ def tile(pictures: list[np.ndarray], columns: int) -> np.ndarray:
 
 def save_png(path: Path, picture: np.ndarray | Image.Image) -> None:
     image = picture if isinstance(picture, Image.Image) else Image.fromarray(picture)
-    try:
-        write_atomic(path, lambda file: image.save(file, "PNG"))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_atomic(path, lambda file: image.save(file, "PNG"))
     print(f"picture: {path}")
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from envs.maze_geometry import geometry, walls
-from utils import UserError, write_atomic
+from utils import write_atomic
 
 TRAJECTORIES = 20  # of each skill
 
@@ -102,10 +102,7 @@ def save_picture(figure, path: Path) -> None:
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
     image = image.quantize(256, dither=Image.Dither.NONE)  # a third of the bytes, no difference to the eye
-    try:
-        write_atomic(path, lambda file: image.save(file, "PNG", optimize=True))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    write_atomic(path, lambda file: image.save(file, "PNG", optimize=True))
 
 
 def draw_paths(paths: np.ndarray, skill: np.ndarray, maze: str, path: Path, *, title: str = "") -> None:

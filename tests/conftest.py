@@ -19,6 +19,7 @@ from utils import load_snapshot
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = {"pretrain": pretrain, "finetune": finetune}
+MADE: dict[tuple[str, ...], Path] = {}  # see `whole`
 CLOCK = {"seconds", "fps"}  # columns that no seed decides
 
 
@@ -59,6 +60,20 @@ def cli(monkeypatch, capsys, tmp_path):
         return Output(code, *capsys.readouterr())
 
     call.root = tmp_path / "runs"
+    return call
+
+
+@pytest.fixture
+def whole(cli, tmp_path_factory):
+    """whole("domain=jaco"): run_root of a pre-training that nothing disturbed, made once for all tests of a process."""
+
+    def call(*args: str) -> Path:
+        if args not in MADE:
+            root = tmp_path_factory.mktemp("whole")
+            assert cli("pretrain", *args, f"run_root={root}").code == 0
+            MADE[args] = root
+        return MADE[args]
+
     return call
 
 

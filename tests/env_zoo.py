@@ -6,10 +6,10 @@ from dm_env import specs
 
 
 class Forgetful(dm_env.Environment):
-    """Hides its random source; with `poison`, observations turn NaN after that many steps."""
+    """Hides its random source; with `poison`, observations turn NaN after that many steps, with `bribe` rewards do."""
 
-    def __init__(self, seed: int, poison: int | None = None):
-        self._hidden, self._poison, self._count = np.random.default_rng(seed), poison, 0
+    def __init__(self, seed: int, poison: int | None = None, bribe: int | None = None):
+        self._hidden, self._poison, self._bribe, self._count = np.random.default_rng(seed), poison, bribe, 0
 
     def observation_spec(self):
         return specs.Array((4,), np.float64, "observation")
@@ -26,7 +26,8 @@ class Forgetful(dm_env.Environment):
 
     def step(self, action):
         self._count += 1
-        return dm_env.transition(float(action[0]), self._observation())
+        reward = np.nan if self._bribe is not None and self._count > self._bribe else float(action[0])
+        return dm_env.transition(reward, self._observation())
 
 
 def forgetful(seed: int) -> dm_env.Environment:
@@ -35,3 +36,7 @@ def forgetful(seed: int) -> dm_env.Environment:
 
 def poisonous(seed: int) -> dm_env.Environment:
     return Forgetful(seed, poison=70)
+
+
+def bribed(seed: int) -> dm_env.Environment:
+    return Forgetful(seed, bribe=70)

@@ -131,7 +131,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(cli, monkeypat
     assert sorted(p.name for p in run.glob("checkpoint_*")) == ["checkpoint_45.pt", "checkpoint_50.pt"]
     (run / "checkpoint_50.pt").write_bytes((run / "checkpoint_50.pt").read_bytes()[:1000])
     resumed = cli("pretrain", "variant=hurt")
-    assert resumed.code == 0 and "continuing at frame 45" in resumed.out and "checkpoint_50.pt" in resumed.out
+    assert resumed.code == 0 and "continuing at frame 45" in resumed.out and "checkpoint_50.pt" in resumed.err
     assert_same_run(cli.root / "pretrain/walker/amped/whole/seed_1", run)
 
 
