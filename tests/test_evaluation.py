@@ -40,7 +40,7 @@ def test_a_short_episode_ends_alone_and_each_has_its_own_skill_and_start():
     stub = SimpleNamespace(
         config={"eval_episode_steps": None, "save_video": False}, signum=None, evaluated=[],
         parts=SimpleNamespace(eval_envs=[Dummy(seed=9, length=length) for length in lengths]),
-        _act=lambda obs, skills, explore: skills[:, :2] / 2)  # an action that tells the skill
+        _check_finite=lambda **_: None, _act=lambda obs, skills, explore: skills[:, :2] / 2)  # tells the skill
     episodes = Runner._side_by_side(stub, sources, [5, 5, 6])
     assert [len(episode.states) for episode in episodes] == list(lengths)
     assert [episode.total for episode in episodes] == [sum(range(1, length + 1)) for length in lengths]

@@ -94,7 +94,8 @@ def record(box: Box) -> None:
     def make_counted_parts(*args, **kwargs):
         parts = make_parts(*args, **kwargs)
         counted(parts.env, "train_steps")
-        counted(parts.eval_env, "eval_steps")
+        for env in parts.eval_envs:
+            counted(env, "eval_steps")
         if hasattr(parts.env, "set_state"):
             restored(parts.env)
         return parts
