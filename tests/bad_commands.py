@@ -109,7 +109,7 @@ OTHERS = [
       for key in ("skill", "snapshots", "epochs") for value in ("x", "-1", "true")),
     *((FIGURE, ("experiment=fig_entropy_mi", "methods=amped", "seed=1", f"figure.{key}={value}"), f"figure.{key}")
       for key in ("measures", "bounds") for value in ("3", "zzz", "[zzz]")),
-    (FIGURE, ("experiment=table_urlb",), "table_urlb"), ("analysis.table", (TREE,), "fig_tree6"),
+    (FIGURE, ("experiment=smoke",), "smoke"), ("analysis.table", (TREE,), "fig_tree6"),
     ("analysis.table", ("experiment=smoke", "figure.paper=zzz"), "figure.paper=zzz"),
     *(("finetune", ("task=walker_run", f"snapshot={path}"), repr(path)[1:-1])
       for path in ("folder", "text.pt", "nowhere.pt", "a\nb")),

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import bad_commands
 import bad_input
@@ -26,7 +27,7 @@ from analysis import figure, theory
 from cluster import local, slurm
 
 FAMILIES = {  # strategy -> cases; with the true processes below 300 or more
-    "values": (bad_input.values(), 70), "typos": (bad_input.typos(), 20), "options": (bad_input.unknown_options(), 30),
+    "values": (bad_input.values(), 65), "typos": (bad_input.typos(), 20), "options": (bad_input.unknown_options(), 30),
     "names": (bad_input.names(), 30), "grammar": (bad_input.grammar(), 25), "words": (bad_commands.words(), 25),
     "commands": (st.sampled_from(bad_commands.COMMANDS), 60),
 }
@@ -63,7 +64,13 @@ def place(tmp_path_factory):
 
 
 def call(case) -> Output:
-    """The command in this process."""
+    """The command in this process; in a thread, whose stack is shallow: deep in pytest's and Hypothesis's, CPython 3.11
+    may map and unmap a piece of it at every call."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run_here, case).result()
+
+
+def run_here(case) -> Output:
     out, err, code, before = io.StringIO(), io.StringIO(), 0, sys.argv
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -132,7 +139,6 @@ def test_every_bad_experiment_file_is_refused_and_never_executed(place):
 
 PROCESSES = [  # as a user starts them
     (("pretrain.py", "preset=smoke", "learner.batch_sise=3"), "(did you mean learner.batch_size?)"),
-    (("pretrain.py", "preset=smoke", "variant=../../x"), "variant='../../x'"),
     (("finetune.py", "task=walker_run", "preset=smoke", "snapshot=folder"), "folder"),
     (("sweep.py", "experiment=own.yaml"), "own.yaml cannot be read"),
     (("-m", "analysis.curves", "nowhere", "--out", "x.png"), "nowhere"),
@@ -143,7 +149,7 @@ PROCESSES = [  # as a user starts them
     (("-m", "analysis.choices"), "required: runs"),
     (("-m", "analysis.paper", "urlb"), "urlb"),
     (("-m", "analysis.paper", "--nothing"), "--nothing"),
-    *((("-m", "benchmarks.parallel", word), word) for word in ("-1", "0", "many", "1e6", "9" * 40)),
+    *((("-m", "benchmarks.parallel", word), word) for word in ("-1", "0", "many", "1e6", "٣x", "9" * 40)),
 ]
 TRACED = [("pretrain.py", "agent=ampedd"), ("pretrain.py", "preset=smoke", "seed=many"),
           ("-m", "analysis.plan", "experiment=nothing")]
