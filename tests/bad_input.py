@@ -60,7 +60,8 @@ def is_fixed(key: str) -> bool:
 def wrong_values(key: str, value: Any) -> list[str]:
     """Of which each is wrong for this key."""
     last = key.rpartition(".")[2]
-    wrong = list(TYPES) if not isinstance(value, str | None) else ["[1,x]", "{a:1}", "", "3.5", "true"]
+    wrong = list(TYPES) if not isinstance(value, str | None) else [
+        "[1,x]", "{a:1}", "", "3.5", *["true"] * (value != "auto" or last == "device")]  # auto, true or false
     if last not in MAY_BE_NULL:
         wrong.append("null")
     if isinstance(value, bool):

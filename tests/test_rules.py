@@ -111,5 +111,5 @@ def test_sizes_that_no_memory_holds_are_told_in_one_line(cli):
         out = cli("pretrain", "replay.capacity=100000000")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert out.code == 2 and "not enough memory" in out.err and "replay.capacity=100000000" in out.err
+    assert out.code == 2 and "out of memory" in out.err and "replay.capacity (100000000 rows now)" in out.err
     assert out.err.count("\n") == 1 and not cli.root.exists()
