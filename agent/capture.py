@@ -67,7 +67,9 @@ def as_function(learner: Learner, objective: Objective, count: int) -> Update:
     def update(tensors: list[Tensor]) -> Metrics:
         draws.GIVEN.clear()
         draws.GIVEN.extend(tensors[count * width :])
-        return learner.update(objective, [Batch(*tensors[i * width : (i + 1) * width]) for i in range(count)])
+        metrics = learner.update(objective, [Batch(*tensors[i * width : (i + 1) * width]) for i in range(count)])
+        assert not draws.GIVEN, "an update drew less than when it was noted"
+        return metrics
 
     return update
 

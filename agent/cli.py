@@ -11,14 +11,16 @@ from typing import Any
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Transformer
 from hydra.errors import MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from agent.console import Parser, leave
 from agent.runner import Interrupted
-from agent.settings import flatten
-from agent.words import check_words, nearest, quote_words
+from agent.settings import flatten, require_valid
+from agent.words import GROUPS, check_words, nearest, quote_words
 from utils import UserError
 
 Task = Callable[[DictConfig, list[str]], Any]
@@ -68,9 +70,19 @@ def read_arguments(arguments: list[str]) -> list[str]:
     given = parser.parse_args(arguments)
     check_words(given.overrides, multirun=given.multirun)
     if given.multirun:  # there a comma separates the values of a sweep
+        check_sweeps(given.overrides)
         return arguments
     quoted = dict(zip(given.overrides, quote_words(given.overrides), strict=True))
     return [quoted.get(word, word) for word in arguments]
+
+
+def check_sweeps(words: list[str]) -> None:
+    """All values of a sweep before its first run."""
+    for override in OverridesParser.create().parse_overrides(words):
+        key = override.key_or_group
+        if override.is_discrete_sweep() and key not in GROUPS and not key.startswith("hydra"):
+            for value in override.sweep_iterator(Transformer.identity):
+                require_valid(key, getattr(value, "text", value))  # a quoted string
 
 
 def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
