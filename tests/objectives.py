@@ -152,5 +152,5 @@ def assert_learns_on_meta(agent: str, *overrides: str) -> None:
 
 
 def assert_unknown_reading_is_named(agent: str, key: str) -> None:
-    with pytest.raises(UserError, match=f"agent.objective.{key}=nonsense is not known"):
+    with pytest.raises(UserError, match=f"agent.objective.{key}='nonsense' is not valid"):
         make(agent, f"agent.objective.{key}=nonsense")

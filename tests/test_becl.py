@@ -137,7 +137,7 @@ def test_three_batches_each_teach_the_contrast():
 
 @pytest.mark.parametrize("key", ["denominator", "positive"])
 def test_an_unknown_reading_is_an_error_that_names_its_key(key):
-    with pytest.raises(UserError, match=f"agent.objective.{key}=nonsense is not known"):
+    with pytest.raises(UserError, match=f"agent.objective.{key}='nonsense' is not valid"):
         make("becl", f"{PARTS}{key}=nonsense")
 
 

@@ -130,7 +130,7 @@ def test_updates_move_the_encoder_and_rewards_the_running_variance():
 
 @pytest.mark.parametrize("key", ["cpc", "entropy_form", "knn_scale"])
 def test_an_unknown_reading_is_an_error_that_names_its_key(key):
-    with pytest.raises(UserError, match=f"agent.objective.{key}=nonsense is not known"):
+    with pytest.raises(UserError, match=f"agent.objective.{key}='nonsense' is not valid"):
         make("cic", f"{PARTS}{key}=nonsense")
 
 

@@ -103,7 +103,7 @@ def test_an_unknown_domain_needs_an_alpha_on_the_command_line():
 
 
 def test_an_unknown_variant_is_an_error_that_names_its_key():
-    with pytest.raises(UserError, match=r"agent.objective.variant=mine is not known"):
+    with pytest.raises(UserError, match=r"variant='mine' is not valid"):
         make("comsd", PARTS + "variant=mine")
 
 

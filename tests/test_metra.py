@@ -154,7 +154,7 @@ def test_what_every_method_owes(agent):
 
 
 def test_unknown_readings_are_refused():
-    with pytest.raises(UserError, match="constraint=max is not known; choose from mean, sum"):
+    with pytest.raises(UserError, match="constraint='max' is not valid; choose from mean, sum"):
         make4("metra_discrete", "agent.objective.constraint=max")
     with pytest.raises(UserError, match="skill_space=cube"):
         make4("metra_continuous", "agent.skill_space=cube")

@@ -139,7 +139,7 @@ def test_each_model_has_its_own_learning_rate():
 
 
 def test_an_unknown_sign_is_an_error_that_names_its_key():
-    with pytest.raises(UserError, match=r"agent.objective.sign=plus is not known"):
+    with pytest.raises(UserError, match=r"sign='plus' is not valid"):
         make("smm", SIGN + "plus")
 
 
