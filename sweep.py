@@ -52,7 +52,7 @@ def table_hint(experiment: Experiment, words: list[str]) -> str:
 
 def main() -> None:
     parser = Parser(description=__doc__.partition("\n")[0],
-                                     epilog=f"experiments: {', '.join(names())}")
+                    epilog=f"experiments: {', '.join(names())}")
     parser.add_argument("words", nargs="*", metavar="key=value",
                         help="experiment=NAME or FILE.yaml; cluster=local (default) or slurm; action=run (default), "
                              "plan, status or cancel; cluster.KEY= for configs/cluster/*.yaml; the rest as for python "

@@ -66,7 +66,7 @@ def objective_class(config: dict[str, Any]) -> type[Objective]:
 def method_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams) -> Objective:
     settings = {key: value for key, value in config["agent"]["objective"].items() if key != "_target_"}
     return objective_class(config)(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim,
-                     generator=rng.torch("objective"), **settings)
+                                   generator=rng.torch("objective"), **settings)
 
 
 def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...],

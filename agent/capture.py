@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,13 +11,9 @@ from torch import Tensor
 from agent import draws
 from agent.base import Metrics, Objective, Trainable
 from replay_buffer import Batch
-from utils import UserError
+from utils import UserError, first_line
 
 Update = Callable[[list[Tensor]], Metrics]  # batches and random numbers -> metrics; moves weights
-
-
-class Learner(Protocol):
-    def update(self, objective: Objective, batches: Sequence[Batch]) -> Metrics: ...
 
 
 class Capture:
@@ -60,7 +56,7 @@ def restore(kept: list[tuple[Tensor, Tensor]]) -> None:
         tensor.copy_(copy)
 
 
-def as_function(learner: Learner, objective: Objective, count: int) -> Update:
+def as_function(learner: Trainable, objective: Objective, count: int) -> Update:
     """An update on `count` batches."""
     width = len(Batch._fields)
 
@@ -88,8 +84,7 @@ class Compiled(Capture):
             try:
                 return compiled(tensors)
             except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
-                reason = str(error).strip().splitlines()[0]
-                raise UserError(f"compile=true does not work here ({type(error).__name__}: {reason}); "
+                raise UserError(f"compile=true does not work here ({type(error).__name__}: {first_line(error)}); "
                                 "leave it out, or install a C++ compiler if it is that") from error
 
         return update
@@ -116,10 +111,11 @@ class Graphed(Capture):
         try:
             return self.record(update, batches)
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
             if self.required:
-                raise UserError(f"cuda_graph=true does not work here ({reason}); use cuda_graph=false") from error
-            print(f"warning: no CUDA graph ({reason}); the update runs without it", flush=True)
+                raise UserError(f"cuda_graph=true does not work here ({first_line(error)}); use cuda_graph=false"
+                                ) from error
+            print(f"warning: no CUDA graph ({first_line(error)}); the update runs without it", file=sys.stderr,
+                  flush=True)
             return update
         finally:
             restore(kept)

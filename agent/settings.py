@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agent.words import nearest
 from envs.maze_geometry import EPISODE_STEPS
-from utils import UserError
+from utils import UserError, first_line
 
 Rule = tuple[str, Callable[[Any], bool]]  # what a valid value is, in words and as a test
 
@@ -196,7 +196,7 @@ def _interpolation_line(cfg: DictConfig, error: OmegaConfBaseException) -> str:
     key = re.search(r"per_domain\.([^.']+)\.(\w+)", str(error))
     if key is None:
         where = getattr(error, "full_key", None) or "an interpolation"
-        return f"{where} cannot be resolved: {str(error).strip().splitlines()[0]}; ${{KEY}} must name a key (--help)"
+        return f"{where} cannot be resolved: {first_line(error)}; ${{KEY}} must name a key (--help)"
     return (f"agent {cfg.agent.name} has no {key[2]} for domain {key[1]}; give it on the command line "
             f"({key[2]}=...), known domains: {', '.join(cfg.agent.per_domain)}")
 

@@ -33,7 +33,7 @@ def plan(experiment: Experiment, *, missing_only: bool = False) -> None:
 
 def main() -> None:
     parser = Parser(description=__doc__.partition(":")[0],
-                                     epilog=f"experiments: {', '.join(names())}")
+                    epilog=f"experiments: {', '.join(names())}")
     parser.add_argument("words", nargs="*", metavar="key=value",
                         help="experiment=NAME or FILE.yaml; seed=1,2 and other keys of its grid; methods=NAME,NAME; "
                              "task=NAME,NAME; pretrain.KEY= and finetune.KEY= for one phase; any key of the scripts, "

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
-from pathlib import Path
-
-import torch
 
 from agent.runner import Runner
 from benchmarks import make_parser
 from benchmarks.cost import interleaved, ratio
-from benchmarks.loop import make_runner
+from benchmarks.loop import each_size
 
 SIZES = {"cpu": ("preset=cpu",), "paper": ("preset=paper", "replay.capacity=10000")}
 STEPS = 200  # of each episode
 
 
 def measure(repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS) -> dict[str, dict[str, float]]:
-    """{size: ...}, each skill of AMPED on walker, on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    results = {}
-    for size, overrides in sizes.items():
-        with tempfile.TemporaryDirectory() as path:
-            runner = make_runner(Path(path), *overrides, f"eval_episode_steps={steps}")
-            results[size] = measure_one(runner, repeats, steps)
-    torch.set_num_threads(threads)
-    return results
+    """{size: ...}, each skill of AMPED on walker."""
+    return each_size(sizes, lambda runner: measure_one(runner, repeats, steps), f"eval_episode_steps={steps}")
 
 
 def measure_one(runner: Runner, repeats: int, steps: int) -> dict[str, float]:

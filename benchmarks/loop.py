@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,13 +43,19 @@ def make_runner(path: Path, *overrides: str) -> Runner:
 
 
 def measure(repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS) -> dict[str, dict[str, float]]:
-    """{size: frames per second, and the ceiling}, on one thread as in the preset."""
+    """{size: frames per second, and the ceiling}."""
+    return each_size(sizes, lambda runner: measure_one(runner, repeats, steps))
+
+
+def each_size(sizes: dict[str, tuple[str, ...]], measure_one: Callable[[Runner], dict[str, float]],
+              *more: str) -> dict[str, dict[str, float]]:
+    """What is measured of a run at each size, on one thread as in preset=cpu."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     results = {}
     for size, overrides in sizes.items():
         with tempfile.TemporaryDirectory() as path:
-            results[size] = measure_one(make_runner(Path(path), *overrides), repeats, steps)
+            results[size] = measure_one(make_runner(Path(path), *overrides, *more))
     torch.set_num_threads(threads)
     return results
 
