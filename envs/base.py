@@ -72,6 +72,7 @@ class Env(dm_env.Environment):
         if self._low.ndim != 1 or not np.isfinite([self._low, self._high]).all():
             raise ValueError(f"action bounds must be finite vectors, got low={low} high={high}")
         self._scale = (self._high - self._low) / np.float32(2)
+        self._scales = bool((self._scale != 1).any())
         self._one, self._minus_one = np.ones_like(self._low), -np.ones_like(self._low)
         # Rounding is monotonic: if the largest action stays within the bounds, all do; -1 gives exactly `low`.
         self._overshoots = bool((self._low + self._scale * np.float32(2) > self._high).any())
@@ -127,7 +128,7 @@ class Env(dm_env.Environment):
         self._seed_value = check_seed(seed)
         self._seed(self._seed_value)
         self._source = None  # random source at the start of the current episode
-        self._actions: list[np.ndarray] = []  # taken in the current episode
+        self._actions: list[bytes] = []  # taken in the current episode, float32 each
         self._kind: dm_env.StepType | None = None  # of the current time step; None before the first reset
 
     def reset(self) -> dm_env.TimeStep:
@@ -149,7 +150,7 @@ class Env(dm_env.Environment):
             discount *= float(native_discount)
             if last:
                 break
-        self._actions.append(action)
+        self._actions.append(action.tobytes())
         return self._time_step(LAST if last else MID, reward, discount, observation)
 
     def _time_step(self, kind: dm_env.StepType, reward: float, discount: float, native) -> dm_env.TimeStep:
@@ -170,7 +171,8 @@ class Env(dm_env.Environment):
     def _to_native(self, action: np.ndarray) -> np.ndarray:
         # The order of operations is that of dm_control's action_scale.
         native = action + self._one
-        native *= self._scale
+        if self._scales:
+            native *= self._scale
         native += self._low
         return native.clip(self._low, self._high) if self._overshoots else native
 
@@ -183,7 +185,7 @@ class Env(dm_env.Environment):
         if source is None:
             raise NotRestorable("this environment shows no random source: it needs a numpy RandomState as "
                                 "`random_state` or `task.random`, or its own get_state() and set_state()")
-        actions = np.array(self._actions, np.float32).reshape(-1, self.action_dim)  # (T, A), T may be 0
+        actions = np.frombuffer(bytearray().join(self._actions), np.float32).reshape(-1, self.action_dim)  # (T, A)
         return {
             "seed": self._seed_value,
             "source": source,

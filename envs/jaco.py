@@ -69,7 +69,7 @@ class Views:
         self._axes, self._scaled = model.jnt_axis[arm], np.empty(len(arm))
         self._hand, self._brick = data.site_xpos[pinch], data.body(brick.full_identifier).xpos
         self._joined = Joined(
-            self._turns.ravel(), self._scaled, data.qvel[arm_v], data.qpos[hand_q], data.qvel[hand_v], self._hand,
+            self._turns, self._scaled, data.qvel[arm_v], data.qpos[hand_q], data.qvel[hand_v], self._hand,
             data.site_xmat[pinch],
             *(data.sensordata[sensors(model, [brick.find("sensor", name).full_identifier])] for name in BRICK_SENSORS))
 

@@ -42,16 +42,14 @@ class Environment(SuiteEnvironment):
         super().__init__(stock, time_limit=TIME_LIMIT, control_timestep=CONTROL_TIMESTEP)
         model, data = self._stepper.model, self._stepper.data
         torso = model.body("torso").id
-        self._orientations = data.xmat[1:, 0:3:2]  # (7, 2): xx and xz of each body
-        self._copied = np.empty(self._orientations.shape)
+        orientations = data.xmat[1:, 0:3:2]  # (7, 2): xx and xz of each body
         self._position, self._rotation = data.xpos[torso], data.xmat[torso]
-        self._joined = Joined(self._copied.ravel(), self._position[2:], data.qvel)
+        self._joined = Joined(orientations, self._position[2:], data.qvel)
         self._move = MOVES.get(task)
         self._moving = (data.subtree_angmom[torso, 1:] if task == "flip" else
                         data.sensordata[model.sensor("torso_subtreelinvel").adr[0]:])
 
     def _observe(self) -> np.ndarray:
-        self._copied[:] = self._orientations
         return self._joined()
 
     def _reward(self) -> float:
