@@ -68,18 +68,23 @@ def updater(agent: str, *overrides: str) -> Update:
 
 
 def interleaved(actions: dict[str, Callable], repeats: int, calls: int) -> dict[str, list[float]]:
-    """Seconds per call of every action, `repeats` times each and in turns, so that a busy machine slows all alike."""
+    """Seconds per call of every action, `repeats` times each and in turns, so that a busy machine slows all alike. A
+    turn begins with a call that is not counted: it finds the caches and the heap as another action left them."""
     times: dict[str, list[float]] = {name: [] for name in actions}
-    for repeat in range(repeats + 1):
+    for _ in range(repeats):
         for name, action in actions.items():
-            start = time.perf_counter()
-            for _ in range(calls if repeat else 1):
+            action()
+            begun = now()
+            for _ in range(calls):
                 action()
-            if DEVICE.type == "cuda":
-                torch.cuda.synchronize()
-            if repeat:  # the first one warms up
-                times[name].append((time.perf_counter() - start) / calls)
+            times[name].append((now() - begun) / calls)
     return times
+
+
+def now() -> float:
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def ratio(times: dict[str, list[float]], a: str, b: str) -> float:

@@ -25,7 +25,8 @@ SIZES = {
     "medium": ("preset=paper", "learner.batch_size=256", "learner.hidden_dim=256"),
     "cpu": ("preset=cpu",),
 }
-CALLS = {"paper": 1, "medium": 20, "cpu": 40}  # updates per repeat: about half a second
+# Updates in a turn, and turns in a repeat. Short turns: the machine's own speed changes from one moment to the next.
+CALLS, TURNS = {"paper": 1, "medium": 4, "cpu": 8}, {"paper": 1, "medium": 6, "cpu": 6}
 PRODUCTS = {"mm": torch.mm, "addmm": torch.addmm, "bmm": torch.bmm, "baddbmm": torch.baddbmm}
 
 
@@ -104,13 +105,13 @@ def allocations(update: Callable) -> tuple[float, float]:
 
 
 def measure(repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, agents: tuple[str, ...] = AGENTS,
-            calls: dict[str, int] = CALLS, compiled: bool = True) -> dict[str, dict[str, dict[str, float]]]:
+            compiled: bool = True) -> dict[str, dict[str, dict[str, float]]]:
     """{agent: {size: ...}}; times are medians of interleaved repeats. `compiled`: AMPED with compile=true besides."""
     results: dict[str, dict[str, dict[str, float]]] = {agent: {} for agent in agents}
     for size, overrides in sizes.items():
         for agent in agents:
-            results[agent][size] = measure_one(agent, overrides, repeats, calls.get(size, 1),
-                                                 compiled=compiled and agent == "amped")
+            results[agent][size] = measure_one(agent, overrides, repeats * TURNS.get(size, 1), CALLS.get(size, 1),
+                                               compiled=compiled and agent == "amped")
     return results
 
 
