@@ -98,8 +98,10 @@ class FlatAdam(FlatVector):
         step.add_(1)
         mean.lerp_(grad, 1 - beta1)
         square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        spread = (square.sqrt() / (1 - beta2**step).sqrt()).add_(group["eps"])
-        self.vector.data.sub_(group["lr"] / (1 - beta1**step) * mean / spread)
+        # A compiler works out anew for every weight what it can, powers too. Not so behind a scan, here of one number.
+        first, second = torch.stack([1 - beta1**step, (1 - beta2**step).sqrt()]).unsqueeze(0).cumsum(0)[0].unbind()
+        spread = (square.sqrt() / second).add_(group["eps"])
+        self.vector.sub_(group["lr"] / first * mean / spread)
 
     def _step_by_kernel(self, grad: Tensor | Sequence[Tensor]) -> None:
         """torch's own kernel called directly: small networks pay more for the optimiser's Python than for its numbers,
