@@ -59,7 +59,7 @@ def sensors(model: mujoco.MjModel, names) -> slice:
 
 
 class Joined:
-    """Arrays as one float32 vector, brought up to date by a call."""
+    """Arrays as one float32 vector, brought up to date by `update`."""
 
     def __init__(self, *parts: np.ndarray):
         self._vector = np.empty(sum(part.size for part in parts), np.float32)
@@ -67,7 +67,7 @@ class Joined:
         self._pairs = [(self._vector[end - part.size : end].reshape(part.shape), part)
                        for part, end in zip(parts, ends, strict=True)]
 
-    def __call__(self) -> np.ndarray:
+    def update(self) -> np.ndarray:
         for place, part in self._pairs:  # half the time of np.concatenate
             place[...] = part
         return self._vector
@@ -89,7 +89,7 @@ class Stepper:
             # One body tree is one island: looking for islands costs 5 % and leads to the same solution.
             self._option.disableflags |= ISLAND
 
-    def __call__(self, action: np.ndarray) -> None:
+    def advance(self, action: np.ndarray) -> None:
         model, data, option = self.model, self.data, self._option
         before = self._warnings.tolist()
         self._control[:] = action
@@ -136,7 +136,7 @@ class SuiteEnvironment(control.Environment):
 
     def fast_step(self, action: np.ndarray) -> tuple[np.ndarray, float, float, bool]:
         """Observation, reward, discount, whether the episode ends: the fields of an `Outcome`."""
-        self._stepper(action)
+        self._stepper.advance(action)
         self._step_count += 1
         self._reset_next_step = last = self._step_count >= self._step_limit
         return self._observe(), self._reward(), 1.0, last

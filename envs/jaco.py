@@ -84,7 +84,7 @@ class Views:
         np.cos(self._angles, out=self._turns[:, 1])
         torque = np.einsum("ij,ij->i", self._torques, self._axes)
         np.multiply(np.sign(torque), np.log1p(np.abs(torque)), out=self._scaled)
-        return self._joined()
+        return self._joined.update()
 
     def reward(self) -> float:
         gap = self._hand - self._brick
@@ -120,7 +120,7 @@ class Environment(composer.Environment):
         return self._views.observe()
 
     def fast_step(self, action: np.ndarray) -> tuple[np.ndarray, float, float, bool]:
-        self._stepper(action)
+        self._stepper.advance(action)
         self._reset_next_step = last = self._stepper.data.time >= self._time_limit
         return self._views.observe(), self._views.reward(), 1.0, last
 

@@ -62,7 +62,7 @@ class Environment(SuiteEnvironment):
 
     def _observe(self) -> np.ndarray:
         np.arcsinh(self._forces, out=self._scaled)
-        return self._joined()
+        return self._joined.update()
 
     def _reward(self) -> float:
         upright = linear(self._rotation.item(8), 1.0, 2.0, 0.0)

@@ -50,7 +50,7 @@ class Environment(SuiteEnvironment):
                         data.sensordata[model.sensor("torso_subtreelinvel").adr[0]:])
 
     def _observe(self) -> np.ndarray:
-        return self._joined()
+        return self._joined.update()
 
     def _reward(self) -> float:
         standing = gaussian(self._position.item(2), STAND_HEIGHT, float("inf"), STAND_HEIGHT / 2)
