@@ -46,14 +46,15 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
+    from benchmarks import env
+
     about, mazes = results["machine"], results["maze"]
     lines = [f"{about.get('gpu', 'no GPU')}; {about['cpu']}, {about['cores']} cores, {about['threads']} threads, "
              f"{about['memory_gb']} GB; torch {results['versions']['torch']}", "", update.table(results["update"]), ""]
     lines += [f"cost    {agent:18} {row['ms']:8.2f} ms {row['over_ddpg']:6.2f} x ddpg"
               for agent, row in results["cost"].items()]
-    lines += ["", *(f"env     {domain:10} {row['steps_s']:10,.0f} steps/s  (dm_control {row['stock_steps_s']:,.0f}, "
-                    f"{row['ratio']:.2f}x)" for domain, row in results["env"].items())]
-    lines += [replay.table(results["replay"]), loop.table(results["loop"]), evaluation.table(results["evaluation"]),
+    lines += ["", env.table(results["env"]), replay.table(results["replay"]), loop.table(results["loop"]),
+              evaluation.table(results["evaluation"]),
               f"maze    {mazes['steps_s']:12,.0f} steps/s side by side  (one at a time {mazes['plain_steps_s']:,.0f}, "
               f"{mazes['ratio']:.0f}x)"]
     return "\n".join(lines)

@@ -1,7 +1,8 @@
 """Environment steps per second, ours against dm_control's own, interleaved: python -m benchmarks.env [repeats]
 
-Both loops run the same episodes, resets included, since tests/test_fast_envs.py holds them to the same bits. The clock
-counts the CPU seconds of this one thread: what else runs on the machine matters little then.
+Both loops run the same episodes, resets included, since tests/test_fast_envs.py holds them to the same bits. Beside
+them runs the engine alone: dm_control's calls of it and nothing else. The clock counts the CPU seconds of this one thread:
+what else runs on the machine matters little then.
 """
 
 from __future__ import annotations
@@ -36,27 +37,46 @@ def run(env, actions: np.ndarray) -> tuple[float, float]:
     return time.thread_time() - begun, total
 
 
+def run_engine(env, actions: np.ndarray) -> float:
+    """CPU seconds of the engine's calls in a dm_control environment's steps, and of nothing else."""
+    import mujoco  # not before the environment, which settles MUJOCO_GL
+
+    physics, substeps = env.physics, round(env.control_timestep() / env.physics.timestep())
+    model, data = physics.model.ptr, physics.data.ptr
+    begun = time.thread_time()
+    for action in actions:
+        data.ctrl[:] = action
+        mujoco.mj_step2(model, data)
+        mujoco.mj_step(model, data, substeps - 1)
+        mujoco.mj_step1(model, data)
+    return time.thread_time() - begun
+
+
 def compare(domain: str, repeats: int) -> dict[str, float]:
     name, steps = NAMES[domain], STEPS[domain]
     ours = envs.make(name, seed=0)
-    stock = importlib.import_module(f"envs.{domain}").stock(name.removeprefix(f"{domain}_"), seed=0)
+    stock, engine = (importlib.import_module(f"envs.{domain}").stock(name.removeprefix(f"{domain}_"), seed=0)
+                     for _ in range(2))
     spec, rng = stock.action_spec(), np.random.RandomState(0)
-    fast, slow = [], []
+    fast, slow, bare = [], [], []
     for repeat in range(repeats + 1):
         actions = rng.uniform(-1, 1, (steps, ours.action_dim)).astype(np.float32)
         native = rescaled(spec.minimum, spec.maximum, actions)
-        spent = np.zeros(2)
+        spent = np.zeros(3)
+        engine.reset()
         for begin in range(-TURN, steps, TURN):  # before the first turn: no actions, a reset
             turn = slice(max(begin, 0), begin + TURN)
             (here, total), (there, stock_total) = run(ours, actions[turn]), run(stock, native[turn])
-            spent += here, there
+            spent += here, there, run_engine(engine, native[turn])
             if total != stock_total:
                 raise RuntimeError(f"{name}: rewards {total} and {stock_total} of the same steps differ")
         if repeat:  # the first one warms up
-            fast.append(steps / spent[0])
-            slow.append(steps / spent[1])
+            for rates, seconds in zip((fast, slow, bare), spent, strict=True):
+                rates.append(steps / seconds)
     return {"steps_s": statistics.median(fast), "stock_steps_s": statistics.median(slow),
-            "ratio": statistics.median(a / b for a, b in zip(fast, slow))}
+            "engine_steps_s": statistics.median(bare),
+            "ratio": statistics.median(a / b for a, b in zip(fast, slow, strict=True)),
+            "engine_ratio": statistics.median(a / b for a, b in zip(bare, slow, strict=True))}
 
 
 def measure(repeats: int) -> dict[str, dict[str, float]]:
@@ -68,9 +88,13 @@ def main() -> None:
     repeats = make_parser(__doc__, 9).parse_args().repeats
     found = measure(repeats)
     print(f"1 thread, {repeats} repeats of an episode of random actions, in turns; median steps per CPU second")
-    print(f"{'':24}{'here':>8}{'dm_control':>12}{'ratio':>7}")
-    for domain, row in found.items():
-        print(f"{NAMES[domain]:24}{row['steps_s']:8,.0f}{row['stock_steps_s']:12,.0f}{row['ratio']:7.2f}")
+    print(table(found))
+
+
+def table(results: dict[str, dict[str, float]]) -> str:
+    return "\n".join(f"env     {domain:10} {row['steps_s']:10,.0f} steps/s  (dm_control {row['stock_steps_s']:,.0f}, "
+                     f"{row['ratio']:.2f}x; the engine's calls alone {row['engine_steps_s']:,.0f}, "
+                     f"{row['engine_ratio']:.2f}x)" for domain, row in results.items())
 
 
 if __name__ == "__main__":
