@@ -1,8 +1,8 @@
 """Environment steps per second, ours against dm_control's own, interleaved: python -m benchmarks.env [repeats]
 
-Both loops run the same episodes, resets included, since tests/test_fast_envs.py holds them to the same bits. Beside
-them runs the engine alone: dm_control's calls of it and nothing else. The clock counts the CPU seconds of this one thread:
-what else runs on the machine matters little then.
+Both loops run the same episodes, resets included: tests/test_fast_envs.py holds them to the same bits. Beside them runs
+the engine alone, dm_control's calls of it and nothing else. The clock counts the CPU seconds of this one thread: what
+else runs on the machine matters little then.
 """
 
 from __future__ import annotations
