@@ -293,6 +293,26 @@ def test_a_film_has_its_frames_size_and_rate_and_a_format_that_players_know(tmp_
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["film.mp4"]
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc fills fresh memory with what a variable says")
+def test_the_same_frames_are_the_same_film_whatever_was_in_the_memory_before(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+import numpy as np
+from agent.video import write_film
+for side in (66, 98, 130):
+    noise = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
+    write_film(Path(sys.argv[1], f"{side}.mp4"), [np.roll(noise, step, 0) for step in range(6)], 20)
+"""
+    films = []
+    for fill in ("1", "85", "170"):
+        (tmp_path / fill).mkdir()
+        done = python(code, tmp_path / fill, MALLOC_PERTURB_=fill)
+        assert done.returncode == 0, done.stderr
+        films.append([film.read_bytes() for film in sorted((tmp_path / fill).iterdir())])
+    assert len(films[0]) == 3 and films[0] == films[1] == films[2]
+
+
 def test_a_recorder_films_the_simulation(gl, tmp_path):
     env = envs.make(WALKER, seed=1)
     env.reset()
