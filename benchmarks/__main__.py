@@ -12,7 +12,7 @@ import torch
 
 from agent.cli import run_command
 from agent.console import Parser
-from benchmarks import cost, evaluation, loop, maze, replay, update
+from benchmarks import cost, env, evaluation, loop, maze, replay, update
 from utils import versions, write_text
 
 SMOKE = {"smoke": ("preset=smoke",)}
@@ -29,8 +29,6 @@ def machine() -> dict[str, Any]:
 
 def run(*, quick: bool) -> dict[str, Any]:
     """`quick`: tiny sizes and a repeat or two, to see that everything runs; its times mean nothing."""
-    from benchmarks import env  # loads dm_control
-
     results = {"machine": machine(), "versions": versions()}
     if quick:
         results |= {"update": update.measure(1, SMOKE, compiled=False),
@@ -46,8 +44,6 @@ def run(*, quick: bool) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
-    from benchmarks import env
-
     about, mazes = results["machine"], results["maze"]
     lines = [f"{about.get('gpu', 'no GPU')}; {about['cpu']}, {about['cores']} cores, {about['threads']} threads, "
              f"{about['memory_gb']} GB; torch {results['versions']['torch']}", "", update.table(results["update"]), ""]

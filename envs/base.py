@@ -72,7 +72,6 @@ class Env(dm_env.Environment):
         if self._low.ndim != 1 or not np.isfinite([self._low, self._high]).all():
             raise ValueError(f"action bounds must be finite vectors, got low={low} high={high}")
         self._scale = (self._high - self._low) / np.float32(2)
-        self._scales = bool((self._scale != 1).any())
         self._one, self._minus_one = np.ones_like(self._low), -np.ones_like(self._low)
         # Rounding is monotonic: if the largest action stays within the bounds, all do; -1 gives exactly `low`.
         self._overshoots = bool((self._low + self._scale * np.float32(2) > self._high).any())
@@ -171,8 +170,7 @@ class Env(dm_env.Environment):
     def _to_native(self, action: np.ndarray) -> np.ndarray:
         # The order of operations is that of dm_control's action_scale.
         native = action + self._one
-        if self._scales:
-            native *= self._scale
+        native *= self._scale
         native += self._low
         return native.clip(self._low, self._high) if self._overshoots else native
 
