@@ -1,82 +1,33 @@
 """Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (--help lists the choices)."""
 
+import functools
 import sys
 from pathlib import Path
-from typing import Any
 
 import hydra
 from omegaconf import DictConfig
 
-from agent import build, oracle
-from agent.cli import guard
-from agent.rundir import find_snapshot, run_path
-from agent.settings import resolve
-from agent.skills import SkillSpace
-from utils import UserError, load_snapshot
-
-NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
-SIZES = {"ddpg": ("hidden_dim", "layers", "action_input"),  # what the snapshot decides
-         "ppo": ("hidden_dim", "layers", "policy", "normalize_inputs")}
-
-
-def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]) -> dict:
-    """The config with the snapshot's network sizes; refuses a snapshot of something else."""
-    for key, ours in (("agent", config["agent"]["name"]), ("domain", config["domain"]["name"])):
-        if snapshot[key] != ours:
-            raise UserError(f"{path} was pre-trained with {key}={snapshot[key]}, not {ours}; "
-                            f"choose {'a task of that domain' if key == 'domain' else f'agent={snapshot[key]}'}")
-    saved = snapshot["config"]["learner"]
-    if saved["name"] != config["learner"]["name"]:
-        raise UserError(f"{path} was pre-trained by learner={saved['name']}; give learner={saved['name']}")
-    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: saved[k] for k in SIZES[saved["name"]]}
-    given = {o.lstrip("+").partition("=")[0] for o in overrides}
-    for key, ours, theirs in [("skill_dim", config["skill_dim"], skill_dim),
-                              *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items())]:
-        if key in given and ours != theirs:
-            raise UserError(f"{key}={ours} does not fit {path}, which was pre-trained with {theirs}")
-    learner = {**config["learner"], **sizes}
-    return {**config, "learner": learner, "skill_dim": skill_dim, "snapshot_frame": snapshot["frame"]}
-
-
-def finetune(cfg: DictConfig, overrides: list[str]) -> Path:
-    """Train on the task from a snapshot, or from scratch where the agent has nothing to pre-train."""
-    config, device = build.settle_machine(resolve(cfg))
-    if config["skills"]["name"] in NUMBERED:
-        SkillSpace(config["agent"]["skill_space"], config["skill_dim"]).require_one_hot(config)
-    path, source, snapshot, info = run_path(config, overrides), None, None, {}
-    if config["agent"]["objective"] is not None:
-        source = find_snapshot(config, overrides)
-        snapshot = load_snapshot(source, device)
-        config = fit_to_snapshot(config, snapshot, source, overrides)
-        info = {"pretrained": str(source), "pretrained_frame": snapshot["frame"], "pretrained_seed": snapshot["seed"]}
-        if snapshot["seed"] != config["seed"]:
-            print(f"note: seed {config['seed']} starts from the snapshot of seed {snapshot['seed']} in {source}",
-                  flush=True)
-    elif config["learner"]["frozen"]:
-        raise UserError(f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
-                        "has none: use learner.frozen=false")
-    if config["skills"]["name"] == "oracle":
-        return oracle.run(config, overrides, source, device, info)
-    build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
-    draw_choices(path)
-    return path
+from run.cli.guard import guard
+from run.finetuning import finetune
+from utils import CONFIGS
 
 
 def draw_choices(path: Path) -> None:
-    """The picture of what a selector chose, beside the numbers it is made from."""
-    if (path / "choices.npz").exists() and not (path / "choices.png").exists():
-        from analysis.choices import draw  # matplotlib takes a second
+    from analysis.choices import draw  # matplotlib takes a second
 
-        draw(path)
-        print(f"picture: {path / 'choices.png'}", flush=True)
+    draw(path)
 
 
-@hydra.main(config_path=str(Path(__file__).parent / "configs"), config_name="finetune", version_base="1.3")
-def main(cfg: DictConfig) -> None:
-    guard.task(finetune, cfg)
+@hydra.main(config_path=str(CONFIGS), config_name="finetune", version_base="1.3")
+def hydra_main(cfg: DictConfig) -> None:
+    guard.task(functools.partial(finetune, draw_choices=draw_choices), cfg)
+
+
+def main() -> None:
+    if {"--help", "-h"} & set(sys.argv) and not any(word.startswith("task=") for word in sys.argv):
+        sys.argv.append("task=walker_run")  # help needs some task to show the keys of a run
+    guard.launch(hydra_main)
 
 
 if __name__ == "__main__":
-    if {"--help", "-h"} & set(sys.argv) and not any(a.startswith("task=") for a in sys.argv):
-        sys.argv.append("task=walker_run")  # help needs some task to show the keys of a run
-    guard.launch(main)
+    main()

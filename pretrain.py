@@ -1,33 +1,31 @@
 """Reward-free pre-training: python pretrain.py agent=amped domain=walker (--help lists the choices)."""
 
+import functools
 from pathlib import Path
 
 import hydra
+import numpy as np
 from omegaconf import DictConfig
 
-from agent import build
-from agent.cli import guard
-from agent.rundir import run_path
-from agent.settings import resolve
-from utils import UserError
+from run.cli.guard import guard
+from run.pretraining import pretrain
+from utils import CONFIGS
 
 
-def pretrain(cfg: DictConfig, overrides: list[str]) -> Path:
-    """Train an objective's agent on the domain's primal task; returns the run directory."""
-    config, device = build.settle_machine(resolve(cfg))
-    agent = config["agent"]["name"]
-    if config["agent"]["objective"] is None:
-        raise UserError(f"agent={agent} has nothing to pre-train; train it on a task instead: "
-                        f"python finetune.py agent={agent} task={config['domain']['primal_task']}")
-    if config["learner"]["frozen"]:
-        raise UserError("learner.frozen=true has nothing to train in pre-training; it is for finetune.py")
-    return build.run(config, run_path(config, overrides), config["domain"]["primal_task"], device)
+def draw_paths(paths: np.ndarray, skill: np.ndarray, maze: str, file: Path) -> None:
+    from analysis.maze.pictures import draw_paths  # matplotlib takes a second
+
+    draw_paths(paths, skill, maze, file)
 
 
-@hydra.main(config_path=str(Path(__file__).parent / "configs"), config_name="pretrain", version_base="1.3")
-def main(cfg: DictConfig) -> None:
-    guard.task(pretrain, cfg)
+@hydra.main(config_path=str(CONFIGS), config_name="pretrain", version_base="1.3")
+def hydra_main(cfg: DictConfig) -> None:
+    guard.task(functools.partial(pretrain, draw_paths=draw_paths), cfg)
+
+
+def main() -> None:
+    guard.launch(hydra_main)
 
 
 if __name__ == "__main__":
-    guard.launch(main)
+    main()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.cli import run_command
-from agent.console import Parser
-from analysis.experiment import SCORE_KINDS, Experiment, names, split_words, take
 from analysis.plan import count_lines
-from analysis.planned import Run
-from cluster import cost, graph, local
+from experiment import cost, graph, local
+from experiment.definition import SCORE_KINDS, Experiment, names, split_words, take
+from experiment.runs import Run
+from run.cli.console import Parser
+from run.cli.guard import run_command
 from utils import choose
 
 ACTIONS = ("plan", "run", "status", "cancel")
@@ -23,7 +23,7 @@ def backend(cluster: str) -> Any:
     """The module with run, status, cancel and check."""
     if cluster == "local":
         return local
-    from cluster import slurm  # submitit is not needed on a laptop
+    from experiment import slurm  # submitit is not needed on a laptop
 
     return slurm
 

@@ -1,4 +1,4 @@
-"""Small things every part needs: user errors, random streams, atomic files, snapshots, the trained policy."""
+"""What every room needs: errors, the repository's own paths, random streams, atomic files, snapshots."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import errno
 import json
 import os
 import re
+import signal
 import tempfile
 import warnings
+import zipfile
 import zlib
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 
-from agent.seal import Sealing, verify
-
+ROOT = Path(__file__).resolve().parent
+CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last is what Slurm's --signal sends before the time is up
 SNAPSHOT_FORMAT = 1
+MARK = b"crc32:"  # of a sealed file's comment, which ends it
+MARK_LENGTH = len(MARK) + 8
+CHUNK = 1 << 20
 FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
 
 
@@ -29,6 +35,18 @@ class UserError(Exception):
 
 class Unreadable(UserError):
     """A file that is damaged or none of ours."""
+
+
+class NotFinite(UserError):
+    """Names a quantity that is not a number any more; the runner adds what is safe."""
+
+
+class Interrupted(Exception):
+    """One of STOPS arrived; the run is saved and can be continued."""
+
+    def __init__(self, signum: int, saved: str):
+        super().__init__(f"{signal.Signals(signum).name}: {saved}; the same command continues there")
+        self.exit_code = 128 + signum
 
 
 def first_line(error: Exception) -> str:
@@ -131,6 +149,75 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read ({error}); remove it to run that again") from error
 
 
+# ----------------------------------------------------------------------------------------------- sealed files
+#
+# A CRC-32 over a whole torch file, kept as the comment of its zip archive: readers pass over it; one flipped bit or a
+# missing end does not pass it. torch writes a CRC-32 for each record and never looks at it.
+
+
+class Damaged(Exception):
+    """The bytes are not those that were written."""
+
+
+def _tail(crc: int) -> bytes:
+    """The last bytes of a sealed file: the length of the comment, which torch leaves at 0, and the comment."""
+    return MARK_LENGTH.to_bytes(2, "little") + MARK + b"%08x" % crc
+
+
+class Sealing:
+    """A file for torch.save that sums what is written, and keeps the reason of a failure, which torch does not."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.crc = file, 0
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self.crc = zlib.crc32(data, self.crc)
+        return len(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def seal(self) -> None:
+        """After the last write."""
+        self.file.seek(-2, os.SEEK_END)
+        self.file.write(_tail(self.crc))
+
+
+def verify(path: Path) -> None:
+    """Raises Damaged unless the bytes are those that were written. A file from before the seal has only the checksums
+    of its records, which are checked instead."""
+    with path.open("rb") as file:
+        body = file.seek(0, os.SEEK_END) - 2 - MARK_LENGTH
+        file.seek(max(body, 0))
+        tail = file.read()
+        if tail[2 : 2 + len(MARK)] != MARK:
+            return _verify_records(path)
+        file.seek(0)
+        crc = 0
+        while chunk := file.read(min(CHUNK, body - file.tell())):
+            crc = zlib.crc32(chunk, crc)
+    if tail != _tail(zlib.crc32(b"\0\0", crc)):
+        raise Damaged("its checksum does not match: it was changed after it was written")
+
+
+def _verify_records(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.comment:
+                raise Damaged("its checksum is not readable")
+            bad = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+        raise Damaged(f"truncated, or not one of ours: {error}") from error
+    if bad:
+        raise Damaged(f"the checksum of its record {bad} does not match")
+
+
 def save_torch(path: Path, payload: dict[str, Any]) -> None:
     """torch.save, atomic and sealed."""
     def write(file) -> None:
@@ -215,42 +302,8 @@ def load_snapshot(path: str | Path, device: torch.device | str = "cpu") -> dict[
     return payload
 
 
-class Policy:
-    """A trained actor: `load_policy(path).act(obs, skill)` gives the deterministic action."""
+def load_policy(path: str | Path):
+    """agent.policy.load_policy under the name that users' scripts know it by."""
+    from agent.policy import load_policy
 
-    def __init__(self, actor: torch.nn.Module, spec: dict[str, int], frame: int, *, one_hot: bool):
-        self.actor, self.frame, self.one_hot = actor.eval(), frame, one_hot
-        self.obs_dim, self.action_dim, self.skill_dim = (spec[k] for k in ("obs_dim", "action_dim", "skill_dim"))
-
-    @torch.no_grad()
-    def act(self, obs: np.ndarray, skill: int | np.ndarray | None = None) -> np.ndarray:
-        """Obs (obs_dim,) or (N, obs_dim); skill an index, a vector of skill_dim, or None for skill-free agents."""
-        obs = torch.as_tensor(np.asarray(obs, np.float32))
-        if obs.ndim not in (1, 2) or obs.shape[-1] != self.obs_dim:
-            raise ValueError(f"obs has shape {tuple(obs.shape)}; expected (..., {self.obs_dim})")
-        if self.skill_dim:
-            counted = f"an index below {self.skill_dim} or " if self.one_hot else ""
-            if skill is None or (np.ndim(skill) == 0 and not (self.one_hot and 0 <= skill < self.skill_dim)):
-                raise ValueError(f"this policy needs a skill: {counted}a vector of {self.skill_dim}; got {skill}")
-            if np.ndim(skill) == 0:
-                skill = np.eye(self.skill_dim, dtype=np.float32)[skill]
-            skill = torch.as_tensor(np.asarray(skill, np.float32)).expand(*obs.shape[:-1], self.skill_dim)
-            obs = torch.cat([obs, skill], -1)
-        return self.actor(obs).numpy()
-
-
-def load_policy(path: str | Path) -> Policy:
-    """The policy inside a snapshot, on the CPU, without building an environment or a run."""
-    from agent.networks import Actor
-    from agent.policies import POLICIES
-
-    payload = load_snapshot(path)
-    spec, learner = payload["spec"], payload["config"]["learner"]
-    sizes = {"hidden_dim": learner["hidden_dim"], "layers": learner["layers"]}
-    kind, prefix = Actor, "actor."
-    if learner["name"] == "ppo":
-        kind, prefix = POLICIES[learner["policy"]], "policy."
-        sizes["normalize"] = learner["normalize_inputs"]
-    actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], **sizes)
-    actor.load_state_dict({k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)})
-    return Policy(actor, spec, payload["frame"], one_hot=payload["config"]["agent"]["skill_space"] == "one_hot")
+    return load_policy(path)

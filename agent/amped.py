@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.contrastive import AnInfoNCE, masked_mean
-from agent.intrinsic import RND, ParticleEntropy, RecentStates, TransitionEncoder
+from agent.parts.contrast import AnInfoNCE, TransitionEncoder, masked_mean
+from agent.parts.curiosity import RND
+from agent.parts.particles import ParticleEntropy, RecentStates
 from replay_buffer import Batch
 from utils import UserError, choose
 

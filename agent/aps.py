@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.ddpg import DDPG
-from agent.intrinsic import ParticleEntropy
-from agent.networks import mlp
-from agent.skills import Fixed, SkillSource, SkillSpace
+from agent.learners.ddpg import DDPG
+from agent.parts.networks import mlp
+from agent.parts.particles import ParticleEntropy
+from agent.skills.sources import Fixed, SkillSource, SkillSpace
 from replay_buffer import Batch
 from utils import choose
 

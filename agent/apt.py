@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.intrinsic import ICM, ParticleEntropy
+from agent.parts.curiosity import ICM
+from agent.parts.particles import ParticleEntropy
 from replay_buffer import Batch
 from utils import choose
 

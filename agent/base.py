@@ -16,6 +16,8 @@ from utils import UserError
 RewardStreams = dict[str, Tensor]  # stream name -> (B, 1), no gradient
 Metrics = dict[str, Tensor]  # detached scalars; .item() happens in the logger only
 
+MOVED = {"agent.cesd_learner.CeSDLearner": "agent.cesd.CeSDLearner"}  # names in files of older runs -> names now
+
 
 class FlatVector:
     """Parameters as the parts of one vector, however many tensors they are."""
@@ -198,7 +200,12 @@ class TaskReward(Objective):
 
 
 class Learner(Protocol):
-    def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool) -> np.ndarray: ...
+    """Acts and learns. `memory` is what it learns from: a replay (DDPG), or the rollouts of a cycle (PPO)."""
+
+    optimizers: dict[str, FlatAdam]
+
+    def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool,
+            rng: np.random.Generator | None = None) -> np.ndarray: ...
     def due(self, memory: Any, step: int) -> bool: ...
     def learn(self, memory: Any, objective: Objective, step: int) -> Metrics: ...
     def warm_start(self, state: Mapping[str, Tensor]) -> None: ...
@@ -206,7 +213,7 @@ class Learner(Protocol):
 
 def load_class(key: str, name: str, kind: type) -> type:
     """The class that a yaml names, which must be one of `kind`."""
-    module, _, last = name.rpartition(".")
+    module, _, last = MOVED.get(name, name).rpartition(".")
     try:
         found = getattr(importlib.import_module(module), last)
     except (ImportError, AttributeError, ValueError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.contrastive import AnInfoNCE, masked_mean
+from agent.parts.contrast import AnInfoNCE, masked_mean
 from replay_buffer import Batch
 
 

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.intrinsic import ParticleEntropy, TransitionEncoder
+from agent.parts.contrast import TransitionEncoder
+from agent.parts.particles import ParticleEntropy
 from replay_buffer import Batch
 
 

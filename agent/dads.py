@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.draws import integers, normal
 from agent.metra import xavier_mlp
+from agent.parts.draws import integers, normal
 from replay_buffer import Batch
 from utils import choose
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.networks import mlp
+from agent.parts.networks import mlp
 from replay_buffer import Batch
 
 

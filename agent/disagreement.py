@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.networks import parallel_mlp
+from agent.parts.networks import parallel_mlp
 from replay_buffer import Batch
 from utils import choose
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.networks import mlp
+from agent.parts.networks import mlp
 from replay_buffer import Batch
 from utils import choose
 

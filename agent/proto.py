@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.draws import uniform
-from agent.intrinsic import Prototypes, nearest_distances, sinkhorn
-from agent.networks import mlp
+from agent.parts.draws import uniform
+from agent.parts.networks import mlp
+from agent.parts.particles import nearest_distances
+from agent.parts.prototypes import Prototypes, sinkhorn
 from replay_buffer import Batch
 from utils import UserError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.intrinsic import RND
+from agent.parts.curiosity import RND
 from replay_buffer import Batch
 from utils import choose
 

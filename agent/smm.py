@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.diayn import SkillDiscriminator
-from agent.draws import normal
-from agent.networks import mlp
+from agent.parts.draws import normal
+from agent.parts.networks import mlp
 from replay_buffer import Batch
 from utils import choose
 

@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import yaml
 
-from agent.cli import run_command
-from agent.console import Parser
+from run.cli.console import Parser
+from run.cli.guard import run_command
 from utils import UserError, write_atomic
 
 BINS = 100  # of time, at most

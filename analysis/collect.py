@@ -14,11 +14,11 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from agent.cli import run_command
-from agent.console import Parser
-from agent.rundir import PER_MACHINE, SILENT
-from agent.settings import flatten
-from analysis.runs import YAML, load_result, read_runs
+from analysis.frames.runs import YAML, load_result, read_runs
+from run.cli.console import Parser
+from run.cli.guard import run_command
+from run.cli.schema import flatten
+from run.directory import PER_MACHINE, SILENT
 from utils import UserError, write_text
 
 VERSIONS = ("torch", "numpy", "mujoco", "dm_control", "gymnasium")

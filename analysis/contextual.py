@@ -6,7 +6,6 @@ if the skill is that of the sector, else 0. Only the choice of the skill matters
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import hydra
@@ -14,14 +13,13 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from agent.console import Parser, at_least
-from agent.selector import ALGORITHMS, make_selector
-from agent.settings import resolve
-from agent.skills import SkillSource, SkillSpace, make_skills
+from agent.skills.selector import ALGORITHMS, make_selector
+from agent.skills.sources import SkillSource, SkillSpace, make_skills
 from replay_buffer import ReplayBuffer
-from utils import Streams
+from run.cli.console import Parser, at_least
+from run.cli.schema import resolve
+from utils import CONFIGS, Streams
 
-CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 EPISODE, DRIFT = 50, 0.5
 REGIMES = {  # name in the table: yaml, and what is changed in it
     "selector": ("selector", {}),

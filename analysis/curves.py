@@ -11,8 +11,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from agent.cli import run_command
-from agent.console import Parser
+from run.cli.console import Parser
+from run.cli.guard import run_command
 from utils import UserError
 
 # What a pre-training shows, by the columns of train.csv; panels without any of their columns are left out.

@@ -14,18 +14,19 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from agent.cli import run_command
-from agent.console import Parser, at_least
-from agent.pool import Job, Pool, default_workers
-from analysis.experiment import SCORE_KINDS, Experiment, load, names
-from analysis.maze import EPISODES, KEY, MINE_STEPS, small_print, trajectories, write_rows
-from analysis.maze_episodes import load as load_trained
-from analysis.maze_episodes import maze_domains
-from analysis.maze_pictures import draw_figure
-from analysis.maze_rows import BOUNDS, Measured, Target, measure_all
-from analysis.maze_tables import NAMES, draw_bars, markdown, screen
+from analysis.maze.episodes import load as load_trained
+from analysis.maze.episodes import maze_domains
+from analysis.maze.measure import KEY, MINE_STEPS, write_rows
+from analysis.maze.pictures import EPISODES, draw_figure, draw_paths, small_print, trajectories
+from analysis.maze.rows import BOUNDS, Measured, Target, measure_all
+from analysis.maze.tables import NAMES, draw_bars, markdown, screen
 from analysis.plan import plan
-from analysis.planned import Run, spell, train
+from experiment.definition import SCORE_KINDS, Experiment, load, names
+from experiment.runs import Run, compose, spell
+from run.cli.console import Parser, at_least
+from run.cli.guard import run_command
+from run.pool import Job, Pool, default_workers
+from run.pretraining import pretrain
 from utils import UserError, choose, write_text
 
 KINDS = {"skills": set(), "evolution": {"skill", "snapshots", "epochs"}, "bars": {"measures", "bounds"},
@@ -97,6 +98,11 @@ def make_targets(experiment: Experiment) -> list[Target]:
 
 
 # ------------------------------------------------------------------------------------------------------ training
+
+
+def train(words: list[str]) -> None:
+    """One run as `python pretrain.py` makes it, in a process of its own."""
+    pretrain(compose(words), words, draw_paths=draw_paths)
 
 
 def train_missing(experiment: Experiment, workers: int) -> None:

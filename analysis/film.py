@@ -14,14 +14,15 @@ from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 import envs
-from agent.build import make_env
-from agent.cli import run_command
-from agent.console import Parser, at_least
-from agent.runner import EVAL_SKILLS
-from agent.skills import SkillSpace
-from agent.video import control_seconds, font, import_av, name_skill, pace, write_film, write_on
+from agent.policy import Policy, load_policy
+from agent.skills.sources import SkillSpace
 from envs.render import Renderer
-from utils import Policy, UserError, load_policy, load_snapshot, stream_seed, write_atomic
+from run.build import make_env
+from run.cli.console import Parser, at_least
+from run.cli.guard import run_command
+from run.evaluation import EVAL_SKILLS
+from run.video import control_seconds, font, import_av, name_skill, pace, write_film, write_on
+from utils import UserError, load_snapshot, stream_seed, write_atomic
 
 STILLS = 9  # per skill: the columns of the paper's last figure
 STEPS = 300  # of an episode that may be longer: by then a skill has shown itself

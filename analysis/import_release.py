@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 
-from agent import build
-from agent.cli import run_command
-from agent.console import Parser
-from agent.rundir import RunDirectory, run_path
-from analysis.maze_episodes import CONFIGS
-from analysis.planned import config_of
 from analysis.stand_ins import StandIn, read
 from envs import DOMAINS
-from utils import Streams, UserError, choose, save_snapshot, weights
+from experiment.runs import config_of
+from run import build
+from run.cli.console import Parser
+from run.cli.guard import run_command
+from run.directory import RunDirectory, run_path
+from utils import CONFIGS, Streams, UserError, choose, save_snapshot, weights
 
 OURS = tuple(sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml")))
 KEYS = ("agent", "domain", "seed", "run_root", "skill_dim")

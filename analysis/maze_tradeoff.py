@@ -13,10 +13,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from agent.cli import run_command
-from agent.console import Parser
-from analysis.maze_pictures import save_picture
-from analysis.palette import colours, label, marker
+from analysis.maze.pictures import save_picture
+from analysis.palette import colours, marker
+from experiment.labels import label
+from run.cli.console import Parser
+from run.cli.guard import run_command
 from utils import UserError
 
 NEEDED = {"domain", "agent", "skills", "coverage", "mi_grid", "command"}

@@ -14,18 +14,6 @@ PALETTE = {
 }
 CHANGES = ("#004488", "#DDAA33", "#BB5566", "#6699CC", "#997700", "#EE99AA")  # Tol's contrast schemes: p=0.0, no_rnd
 MARKERS = dict(zip(PALETTE, "osD^vP*Xpd<>hH8|", strict=True))
-LABELS = {
-    "amped": "AMPED", "amped_literal": "AMPED (literal)", "amped_release": "AMPED (release)", "cesd": "CeSD",
-    "cic": "CIC", "becl": "BeCL", "apt": "APT", "rnd": "RND", "diayn": "DIAYN", "comsd": "ComSD", "ddpg": "DDPG",
-    "metra": "METRA", "metra_discrete": "METRA (discrete)", "metra_continuous": "METRA (continuous)", "aps": "APS",
-    "dads": "DADS", "disagreement": "Disagreement", "icm": "ICM", "proto": "Proto-RL", "smm": "SMM",
-    "no_rnd": "w/o RND", "no_aninfonce": "w/o AnInfoNCE", "no_surgery": "w/o surgery", "no_selector": "w/o selector",
-    "selector": "skill selector", "random": "random skill", "single": "single skill", "oracle": "oracle best skill",
-}
-
-
-def label(method: str) -> str:
-    return LABELS.get(method, method)
 
 
 def base(method: str) -> str | None:

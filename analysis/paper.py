@@ -1,32 +1,15 @@
-"""The numbers that the paper prints: load("urlb"). What its IQM gains fit: python -m analysis.paper"""
+"""What IQM gains the paper's printed tables allow: python -m analysis.paper"""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from agent.console import Parser
+from experiment.paper import claim, load
+from run.cli.console import Parser
+from utils import RESULTS
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
-PAPER = RESULTS / "paper"
 SEEDS = 10  # of every row that the gains compare
-
-
-def names() -> list[str]:
-    return sorted(path.stem for path in PAPER.glob("*.csv"))
-
-
-def load(name: str) -> pd.DataFrame:
-    """One table as printed (results/paper/README.md); what the paper leaves out is NaN."""
-    if name not in names():
-        raise FileNotFoundError(f"no table {name!r} of the paper; choose from {', '.join(names())}")
-    return pd.read_csv(PAPER / f"{name}.csv")
-
-
-def claim(id: str) -> float:
-    return float(load("claims").set_index("id").loc[id, "value"])
 
 
 def iqm(scores: pd.DataFrame, rng: np.random.Generator, draws: int = 2000) -> np.ndarray:

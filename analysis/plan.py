@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent.cli import run_command
-from agent.console import Parser
-from analysis.experiment import Experiment, load, names
-from analysis.planned import Run
+from experiment.definition import Experiment, load, names
+from experiment.runs import Run
+from run.cli.console import Parser
+from run.cli.guard import run_command
 
 STATES = ("finished", "unfinished", "missing")
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.cli import run_command
-from agent.console import Parser
-from agent.results import git_state
-from analysis import html, maze_tradeoff, paper, score_figures
+from analysis import html, maze_tradeoff
 from analysis.collect import collected, settings
-from analysis.experiment import names, read, split_words
-from analysis.gathered import Gathered, find, nothing
+from analysis.frames.gathered import Gathered, find, nothing
+from analysis.scores import figures as score_figures
 from analysis.selection import markdown
 from analysis.table import aggregates, make_figures, make_tables
-from utils import UserError, write_text
+from experiment.definition import names, read, split_words
+from run.cli.console import Parser
+from run.cli.guard import run_command
+from run.results import git_state
+from utils import RESULTS, UserError, write_text
 
-RESULTS = paper.RESULTS
 FILMS = 12  # at most so many are put into the page
 FILM_BYTES = 30_000_000  # of all of them together
 THEORY = {

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from agent.cli import run_command
-from agent.console import Parser
 from analysis.choices import load_choices
+from run.cli.console import Parser
+from run.cli.guard import run_command
 from utils import UserError, read_json, write_text
 
 SELECTORS = ("selector", "selector_release")

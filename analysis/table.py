@@ -12,14 +12,16 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from agent.cli import run_command
-from agent.console import Parser
-from agent.results import expert_score
-from analysis import paper, score_figures, tables
-from analysis.experiment import SCORE_KINDS, load, names, read
-from analysis.gathered import Gathered, gather
-from analysis.scores import aggregate, matrices, probability_of_improvement, profiles, task_efficiency
-from analysis.tables import Table
+from analysis.frames.gathered import Gathered, gather
+from analysis.scores import figures as score_figures
+from analysis.scores import tables
+from analysis.scores.aggregate import aggregate, matrices, probability_of_improvement, profiles, task_efficiency
+from analysis.scores.tables import Table
+from experiment import paper
+from experiment.definition import SCORE_KINDS, load, names, read
+from run.cli.console import Parser
+from run.cli.guard import run_command
+from run.results import expert_score
 from utils import UserError, choose, write_text
 
 SEED = 0  # of the bootstrap

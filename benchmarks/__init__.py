@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable, Collection
 
-from agent.console import Parser, at_least
+from run.cli.console import Parser, at_least
 
 
 def a_word(key: str, choices: Collection[str]) -> Callable[[str], str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from agent.cli import run_command
-from agent.console import Parser
 from benchmarks import cost, env, evaluation, loop, maze, replay, update
+from run.cli.console import Parser
+from run.cli.guard import run_command
 from utils import versions, write_text
 
 SMOKE = {"smoke": ("preset=smoke",)}

@@ -5,24 +5,22 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from agent.base import Objective
-from agent.build import make_learner, make_memory, make_objective
-from agent.ddpg import DDPG
-from agent.settings import pick_device, resolve
-from agent.skills import SkillSpace
-from agent.words import options
-from analysis.planned import compose
+from agent.learners.ddpg import DDPG
+from agent.skills.sources import SkillSpace
 from benchmarks import make_parser
+from experiment.runs import compose
 from replay_buffer import ReplayBuffer
-from utils import Streams
+from run.build import make_learner, make_memory, make_objective
+from run.cli.schema import pick_device, resolve
+from run.cli.words import options
+from utils import CONFIGS, Streams
 
-CONFIGS = Path(__file__).parent.parent / "configs"
 AGENTS = tuple(sorted(p.stem for p in (CONFIGS / "agent").glob("*.yaml")))
 UPDATES = 10  # per repeat
 DEVICE = pick_device("auto")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 
-from agent.runner import Runner
 from benchmarks import make_parser
 from benchmarks.cost import interleaved, ratio
 from benchmarks.loop import each_size
+from run.loop import Runner
 
 SIZES = {"cpu": ("preset=cpu",), "paper": ("preset=paper", "replay.capacity=10000")}
 STEPS = 200  # of each episode

@@ -15,14 +15,14 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from agent.build import make_parts
-from agent.logger import Logger
-from agent.rundir import RunDirectory
-from agent.runner import Runner
-from agent.settings import resolve
-from analysis.planned import compose
 from benchmarks import make_parser
 from benchmarks.cost import interleaved
+from experiment.runs import compose
+from run.build import make_parts
+from run.cli.schema import resolve
+from run.directory import RunDirectory
+from run.logger import Logger
+from run.loop import Runner
 
 SIZES = {"cpu": ("preset=cpu",)}
 STEPS, WARM_UP = 400, 200  # per repeat; before the first

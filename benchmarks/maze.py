@@ -9,8 +9,8 @@ import time
 import numpy as np
 
 from benchmarks import make_parser
-from envs.maze_core import MazeBatch
-from envs.maze_geometry import EDGE, PLANS, unit_walls
+from envs.maze.core import MazeBatch
+from envs.maze.geometry import EDGE, PLANS, unit_walls
 
 MAZES, STEPS, PLAIN_MAZES = 4096, 50, 20
 

@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from agent.console import Parser, at_least, leave
-from cluster.job import Command, start
+from experiment.job import Command, start
+from run.cli.console import Parser, at_least, leave
+from utils import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 CASES = ((1, 1), (1, 2), (2, 1), (4, 1))  # runs at once, threads of each
 
 

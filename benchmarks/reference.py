@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.amped import AMPED
-from agent.ddpg import DDPG
+from agent.learners.ddpg import DDPG
 from replay_buffer import Batch
 from utils import Streams
 

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from agent.capture import Compiled
+from agent.learners.compiled import Compiled
 from benchmarks import make_parser
 from benchmarks.cost import DEVICE, interleaved, ratio, updater
 from benchmarks.reference import Reference

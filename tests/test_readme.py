@@ -8,7 +8,8 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT
+
+from utils import ROOT
 
 README = (ROOT / "README.md").read_text()
 

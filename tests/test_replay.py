@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from agent.skills import SkillSpace, Switching
+from agent.skills.sources import SkillSpace, Switching
 from envs.dummy import Dummy
 from replay_buffer import DeviceReplayBuffer, ReplayBuffer
 from utils import UserError

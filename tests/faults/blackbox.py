@@ -47,12 +47,12 @@ class Box:
 
 def record(box: Box) -> None:
     """Hooks around what a run does; its numbers are untouched."""
-    from agent import build
-    from agent.ddpg import DDPG
-    from agent.ppo import PPO
-    from agent.rundir import RunDirectory
-    from agent.runner import Runner
-    from agent.selector import SelectorNetworks
+    from agent.learners.ddpg import DDPG
+    from agent.learners.ppo import PPO
+    from agent.skills.selector import SelectorNetworks
+    from run import build
+    from run.directory import RunDirectory
+    from run.loop import Runner
 
     def during(owner: type, name: str, phase: str, after=lambda *_: None) -> None:
         original = getattr(owner, name)

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 import torch
-from conftest import ROOT, Output
-from test_resume import stop_at
 
-from agent.logger import Table
-from agent.rundir import RunDirectory
+from run.directory import RunDirectory
+from run.logger import Table
 from tests.faults.damage import resize, small_disk
 from tests.faults.same import compare
-from utils import UserError, save_torch
+from tests.kit.cli import Output
+from tests.run.test_resume import stop_at
+from utils import ROOT, UserError, save_torch
 
 RUN = "pretrain/walker/amped/smoke/seed_1"
 
@@ -42,7 +42,7 @@ def one_line(out: Output, *words: str) -> bool:
 ])
 def test_a_full_disk_names_the_file_and_the_run_goes_on_when_there_is_room(cli, disk, whole, monkeypatch, frame, file):
     """The disk fills up at a frame; what is due there does not fit."""
-    from agent.runner import Runner
+    from run.loop import Runner
 
     due = {"checkpoint": "save_checkpoint", "snapshot": "save_snapshot", "result": "_result"}
     name = due[file.partition("_")[0].partition(".")[0]]

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 import torch
-from conftest import Output
 
+from tests.kit.cli import Output
 from utils import load_torch, weights
 
 FRAMES = r"between frame (\d+) and frame (\d+)"
@@ -49,21 +49,21 @@ def spoil(monkeypatch, owner, name: str, at: int, change) -> None:
 
 @pytest.mark.parametrize(("env", "what"), [("poisonous", "observation"), ("bribed", "reward")])
 def test_a_nan_of_the_environment_is_named_with_its_frame_and_what_is_safe(cli, env, what):
-    out = cli("pretrain", f"domain.primal_task=env_zoo:{env}")
+    out = cli("pretrain", f"domain.primal_task=tests.kit.env_zoo:{env}")
     line = stopped(out, rf"gave a non-finite {what} at frame 70; stopped, .*checkpoint_60\.pt is from before that")
     assert str(cli.root) in line
     assert_all_files_are_finite(cli.root, 3)
 
 
 def test_a_nan_of_the_environment_in_an_evaluation_is_no_score(cli):
-    out = cli("finetune", "agent=ddpg", "domain=walker", "task=walker_run", "task.env=env_zoo:poisonous",
+    out = cli("finetune", "agent=ddpg", "domain=walker", "task=walker_run", "task.env=tests.kit.env_zoo:poisonous",
               "eval_episode_steps=100")
     stopped(out, r"gave a non-finite observation at frame 0; stopped, before the first checkpoint")
     assert not list(cli.root.rglob("eval.csv"))
 
 
 def test_a_nan_of_a_maze_is_named(cli, monkeypatch):
-    from envs.lanes import Lanes
+    from envs.maze.lanes import Lanes
 
     spoil(monkeypatch, Lanes, "step", 30, lambda result: (result[0], result[1] * np.nan))
     stopped(cli("pretrain", "domain=tree_maze"), r"gave a non-finite reward at frame \d+; stopped, .*\.pt is from bef")
@@ -83,7 +83,7 @@ def test_a_nan_in_a_loss_is_found_before_a_checkpoint_even_where_no_row_is_logge
 
 
 def test_a_nan_in_ppos_loss_is_found_in_its_cycle(cli, monkeypatch):
-    from agent.ppo import PPO
+    from agent.learners.ppo import PPO
 
     spoil(monkeypatch, PPO, "normalize", 4, lambda advantage: advantage * np.nan)
     stopped(cli("pretrain", "domain=tree_maze"), r"critic_loss/diversity became nan between frame 240 and frame 320",
@@ -92,7 +92,7 @@ def test_a_nan_in_ppos_loss_is_found_in_its_cycle(cli, monkeypatch):
 
 
 def test_a_nan_in_a_selectors_loss_is_named(cli, monkeypatch):
-    from agent.selector import SkillSAC
+    from agent.skills.selector import SkillSAC
 
     assert cli("pretrain").code == 0
     spoil(monkeypatch, SkillSAC, "next_value", 20, lambda value: value * np.nan)
@@ -102,7 +102,7 @@ def test_a_nan_in_a_selectors_loss_is_named(cli, monkeypatch):
 
 def test_moments_of_an_optimiser_that_overflowed_are_not_saved(cli, monkeypatch):
     """Infinite moments freeze a weight at a finite value: no loss and no weight would tell."""
-    from agent.runner import Runner
+    from run.loop import Runner
 
     border = Runner._at_border
 
@@ -118,7 +118,7 @@ def test_moments_of_an_optimiser_that_overflowed_are_not_saved(cli, monkeypatch)
 
 
 def test_weights_are_looked_at_before_a_snapshot(cli, monkeypatch):
-    from agent.ddpg import DDPG
+    from agent.learners.ddpg import DDPG
 
     def poison(self, memory, objective, step):
         if step == 58:

@@ -12,10 +12,10 @@ import time
 
 import pytest
 import tqdm.std
-from conftest import ROOT
 
-from agent import build
+from run import build
 from tests.faults.same import compare
+from utils import ROOT
 
 RUN = "pretrain/walker/amped/smoke/seed_1"
 

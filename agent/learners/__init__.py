@@ -1,0 +1,1 @@
+"""How it learns: DDPG, PPO and its policies, gradient surgery, compiled updates."""

@@ -1,0 +1,278 @@
+"""DDPG as in URLB (DrQ-v2 without images), for one reward stream or several."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from agent.base import FlatVector, Metrics, Objective, RewardStreams, Trainable, descend
+from agent.learners.compiled import Capture
+from agent.learners.surgery import SumGradients, flat_grad, similarity
+from agent.parts.backprop import trace_actor, trace_twin
+from agent.parts.draws import normal
+from agent.parts.networks import Actor, Critic
+from replay_buffer import Batch
+from utils import Streams, UserError, choose
+
+Surgery = Callable[[dict[str, Tensor]], Tensor]
+
+
+def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: torch.Generator | None) -> Tensor:
+    """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
+    noise = stddev * normal(mean.shape, generator, mean.device)
+    action = mean + (noise if clip is None else noise.clamp_(-clip, clip))
+    inside = action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
+    return action + (inside - action).detach() if action.requires_grad else inside
+
+
+@contextlib.contextmanager
+def _still(module: torch.nn.Module) -> Iterator[None]:
+    """No weight gradients of the module; a compiler leaves out by itself what nobody asks for."""
+    if torch.compiler.is_compiling():
+        yield
+        return
+    module.requires_grad_(False)
+    yield
+    module.requires_grad_(True)
+
+
+class DDPG(Trainable):
+    """Actor, twin critic and target. With several streams the gradients meet in `surgery` (Algorithm 1).
+
+    critic_heads=shared: one Q regressed onto every stream's target with one bootstrap, as in the paper. Its fixed
+    point is a weighted mean of the targets, not their sum. per_stream: one Q and one bootstrap per stream.
+    """
+
+    by_hand = True  # gradients by agent/backprop.py; extensions with a critic or losses of their own take autograd's
+
+    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, streams: tuple[str, ...], surgery: Surgery,
+                 rng: Streams, hidden_dim: int, layers: int, action_input: str, critic_heads: str, surgery_scope: str,
+                 lr: float, batch_size: int, critic_target_tau: float, stddev: float, stddev_clip: float,
+                 update_every_steps: int, num_seed_steps: int, init_critic: bool, init_heads: bool, sync_target: bool,
+                 frozen: bool, conflict_every_updates: int, conflict_samples: int):
+        super().__init__()
+        self.per_stream = choose("learner.critic_heads", critic_heads, ("shared", "per_stream")) == "per_stream"
+        choose("learner.surgery_scope", surgery_scope, ("critic", "actor", "all"))
+        if surgery_scope != "critic" and not self.per_stream:
+            raise UserError(f"learner.surgery_scope={surgery_scope} needs learner.critic_heads=per_stream: "
+                            "one shared Q gives the actor a single gradient")
+        self.actor = Actor(obs_dim + skill_dim, action_dim, hidden_dim=hidden_dim, layers=layers)
+        self.critic = self.make_critic(obs_dim, skill_dim, action_dim, columns=len(streams) if self.per_stream else 1,
+                                       hidden_dim=hidden_dim, layers=layers, action_input=action_input)
+        self.target = copy.deepcopy(self.critic).requires_grad_(False)
+        self.actor_opt = self.adam("actor", self.actor.parameters(), lr)
+        self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
+        self.slow = FlatVector(self.target.parameters())
+
+        self.action_dim, self.streams = action_dim, streams
+        self.critic_surgery = surgery if surgery_scope in ("critic", "all") else SumGradients()
+        self.actor_surgery = surgery if surgery_scope in ("actor", "all") else SumGradients()
+        self.device, self.act_rng, self.learn_rng = rng.device, rng.numpy("act"), rng.torch("learn")
+        self.batch_size, self.tau, self.stddev, self.stddev_clip = batch_size, critic_target_tau, stddev, stddev_clip
+        self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
+        self.init_critic, self.init_heads, self.sync_target = init_critic, init_heads, sync_target
+        self.frozen = frozen
+        self.conflict_every_updates, self.conflict_samples = conflict_every_updates, conflict_samples
+        self.capture: Capture | None = None  # how `learn` runs an update; None: as it stands here
+        self.to(self.device)
+
+    # ------------------------------------------------------------- what a method's own extension may replace
+
+    def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> torch.nn.Module:
+        return Critic(obs_dim + skill_dim, action_dim, **sizes)
+
+    def values(self, critic: torch.nn.Module, obs: Tensor, skill: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both Q's, (B, columns) each."""
+        return critic(torch.cat([obs, skill], 1), action)
+
+    def critic_losses(self, batch: Batch, targets: dict[str, Tensor], hints: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One loss per stream. `hints` is what the objective says of the batch besides rewards; unused here."""
+        q1, q2 = self.values(self.critic, batch.obs, batch.skill, batch.action)
+        return {name: F.mse_loss(q1[:, c], y) + F.mse_loss(q2[:, c], y)
+                for (name, y), c in zip(targets.items(), self._columns(), strict=True)}
+
+    def actor_losses(self, q: Tensor, skill: Tensor) -> dict[str, Tensor]:
+        """Minus the mean of q (B, columns): one loss, or one per stream."""
+        names = self.streams if self.per_stream else ("q",)
+        return {name: -q[:, i].mean() for i, name in enumerate(names)}
+
+    # ---------------------------------------------------------------------------------------------- acting
+
+    @torch.no_grad()
+    def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool,
+            rng: np.random.Generator | None = None) -> np.ndarray:
+        """Uniform during warm-up, then the mean plus noise; the mean alone, of one state or of several, when not
+        exploring, or frozen."""
+        explore, rng = explore and not self.frozen, rng or self.act_rng
+        if explore and step < self.num_seed_steps:
+            return rng.uniform(-1, 1, self.action_dim).astype(np.float32)
+        x = torch.from_numpy(np.concatenate([obs, skill], -1)).to(self.device)
+        action = self.actor(x).cpu().numpy()
+        if explore:
+            noise = self.stddev * rng.standard_normal(self.action_dim, np.float32)
+            action = (action + noise).clip(-1 + 1e-6, 1 - 1e-6)
+        return action
+
+    # -------------------------------------------------------------------------------------------- learning
+
+    def due(self, memory, step: int) -> bool:
+        ready = step >= self.num_seed_steps and step % self.update_every_steps == 0 and len(memory) > 0
+        return ready and not self.frozen
+
+    def learn(self, memory, objective: Objective, step: int) -> Metrics:
+        """One update on fresh batches."""
+        batches = [memory.sample(self.batch_size) for _ in range(objective.batches_per_update)]
+        diagnose = self.conflict_every_updates > 0 and len(self.streams) > 1
+        diagnose = diagnose and step // self.update_every_steps % self.conflict_every_updates == 0
+        if self.capture is not None and not diagnose:
+            return self.capture(self, objective, batches)
+        return self.update(objective, batches, diagnose=diagnose)
+
+    def update(self, objective: Objective, batches: Sequence[Batch], *, diagnose: bool = False) -> Metrics:
+        """Encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""
+        metrics: Metrics = {}
+        for i, batch in enumerate(batches, 1):
+            metrics |= objective.update(batch, final=i == len(batches))
+        rewards, parts = objective.rewards(batch)
+        assert all(r.shape == (len(batch.obs), 1) for r in rewards.values()), {k: r.shape for k, r in rewards.items()}
+        metrics |= parts
+        for name, r in rewards.items():
+            metrics[f"reward_std/{name}"], metrics[f"reward/{name}"] = torch.std_mean(r)
+        metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
+        metrics |= self.update_actor(batch)
+        with torch.no_grad():
+            self.slow.join().lerp_(self.critic_opt.vector, self.tau)
+        return metrics
+
+    def targets(self, batch: Batch, rewards: RewardStreams) -> dict[str, Tensor]:
+        """y_k = r_k + discount * min(Q1, Q2) of the target: one bootstrap for all streams, or one each."""
+        with torch.no_grad():
+            x = torch.cat([batch.next_obs, batch.skill], 1)
+            action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
+            q = self.values(self.target, batch.next_obs, batch.skill, action)
+            bootstrap = batch.discount * torch.minimum(*q)  # (B, columns)
+            return {name: r + bootstrap[:, c] for (name, r), c in zip(rewards.items(), self._columns(), strict=True)}
+
+    def _columns(self) -> list[list[int]]:
+        """Which critic column serves each stream."""
+        return [[i if self.per_stream else 0] for i in range(len(self.streams))]
+
+    def update_critic(self, batch: Batch, rewards: RewardStreams, hints: dict[str, Tensor], *,
+                      diagnose: bool = False) -> Metrics:
+        targets = self.targets(batch, rewards)
+        metrics: Metrics = {"critic/target": torch.stack(list(targets.values())).mean()}
+        if diagnose:
+            metrics["surgery/sample_conflict"] = self.sample_conflict(batch, targets)
+        if self.by_hand:
+            losses, grads = self.critic_grads(batch, targets)
+            metrics |= self._step(grads, self.critic_opt, self.critic_surgery, "surgery")
+        else:
+            losses = self.critic_losses(batch, targets, hints)
+            metrics |= self._descend(losses, self.critic_opt, self.critic_surgery, "surgery")
+        return metrics | {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
+
+    def update_actor(self, batch: Batch) -> Metrics:
+        if self.by_hand:
+            losses, grads = self.actor_grads(batch)
+            metrics = self._step(grads, self.actor_opt, self.actor_surgery, "actor_surgery")
+        else:
+            action = clipped_noise(self.actor(self._inputs(batch)), self.stddev, self.stddev_clip, self.learn_rng)
+            with _still(self.critic):  # the actor's step needs dQ/da, no critic weight gradients
+                q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
+            losses = self.actor_losses(q, batch.skill)
+            metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
+        return metrics | {"actor/loss": sum(loss.detach() for loss in losses.values())}
+
+    @torch.no_grad()
+    def critic_grads(self, batch: Batch, targets: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """`critic_losses` and their flat gradients; the losses share what they pull back through the heads."""
+        traced, size = trace_twin(self.critic, self._inputs(batch), batch.action), len(batch.obs)
+        losses, grads, shared = {}, {}, {}
+        for (name, y), (column,) in zip(targets.items(), self._columns(), strict=True):
+            error = torch.cat([q[:, column : column + 1] for q in traced.q], 1) - y  # (B, 2)
+            losses[name] = error.square().sum() / size
+            slopes = (error * (2 / size)).split(1, 1)
+            grads[name], parts = self.critic_opt.blank(name)
+            traced.write(slopes, column, shared, iter(parts))
+        return losses, grads
+
+    @torch.no_grad()
+    def actor_grads(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """`actor_losses` and their flat gradients. Without critic weight gradients: the step needs dQ/da alone."""
+        x, size = self._inputs(batch), len(batch.obs)
+        actor = trace_actor(self.actor, x)
+        action = clipped_noise(actor.mean, self.stddev, self.stddev_clip, self.learn_rng)
+        critic = trace_twin(self.critic, x, action)
+        q1, q2 = critic.q
+        losses, grads = self.actor_losses(torch.minimum(q1, q2), batch.skill), {}
+        smaller = (q2 - q1).sign()  # 1 where the first head is the smaller one; equal heads share
+        for column, name in enumerate(losses):
+            seeds = [(1 + side * smaller) * (-0.5 / size) for side in (1, -1)]
+            if len(losses) > 1:
+                mask = torch.arange(len(losses), device=x.device) == column
+                seeds = [seed * mask for seed in seeds]
+            grads[name], parts = self.actor_opt.blank(name)
+            actor.write(critic.by_action(seeds, self.action_dim), iter(parts))
+        return losses, grads
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        return torch.cat([batch.obs, batch.skill], 1)
+
+    def _descend(self, losses: dict[str, Tensor], optimizer, surgery: Surgery, label: str) -> Metrics:
+        """One optimiser step by autograd: plainly for one loss, through the surgery for several."""
+        if len(losses) == 1:
+            descend(next(iter(losses.values())), optimizer)
+            return {}
+        last = list(losses)[-1]
+        grads = {name: flat_grad(loss, optimizer.parameters, retain_graph=name != last)
+                 for name, loss in losses.items()}
+        return self._step(grads, optimizer, surgery, label)
+
+    def _step(self, grads: dict[str, Tensor], optimizer, surgery: Surgery, label: str) -> Metrics:
+        """One optimiser step along the gradients of one or several losses."""
+        optimizer.step(surgery(grads) if len(grads) > 1 else next(iter(grads.values())))
+        if len(grads) != 2:
+            return {}
+        return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}
+
+    def sample_conflict(self, batch: Batch, targets: dict[str, Tensor]) -> Tensor:
+        """The paper's conflict ratio: the share of samples whose two critic gradients have a negative product."""
+        parameters = {k: p.detach() for k, p in self.critic.named_parameters()}
+        n, columns = self.conflict_samples, self._columns()
+
+        def loss(parameters, x, action, y, column):
+            q1, q2 = torch.func.functional_call(self.critic, parameters, (x, action))
+            return ((q1[column] - y).square() + (q2[column] - y).square()).sum()
+
+        def product(x, action, y1, y2):
+            g1 = torch.func.grad(loss)(parameters, x, action, y1, columns[0])
+            g2 = torch.func.grad(loss)(parameters, x, action, y2, columns[1])
+            return torch.stack([(g1[k] * g2[k]).sum() for k in g1]).sum()
+
+        y1, y2 = list(targets.values())[:2]
+        x = torch.cat([batch.obs, batch.skill], 1)
+        # A chunk of per-sample gradients is held at once: 8 x 2 x 8 MB at the paper's size.
+        products = torch.func.vmap(product, chunk_size=8)(x[:n], batch.action[:n], y1[:n], y2[:n])
+        return (products < 0).float().mean()
+
+    # ------------------------------------------------------------------------------------------ warm start
+
+    def warm_start(self, state: Mapping[str, Tensor]) -> None:
+        """What survives pre-training: the actor and the critic's trunk. Q heads and optimisers start afresh."""
+        self.actor.load_state_dict(_under(state, "actor."))
+        if self.init_critic:
+            self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))
+        if self.init_critic and self.init_heads:  # ProtoRL copies the whole critic
+            self.critic.load_state_dict(_under(state, "critic."))
+        if self.sync_target:  # the public code leaves the target's trunk random
+            self.target.load_state_dict(self.critic.state_dict())
+
+
+def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

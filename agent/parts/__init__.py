@@ -1,0 +1,1 @@
+"""What methods share: networks, running moments, particles, contrast, curiosity, prototypes, random draws."""

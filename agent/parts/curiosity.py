@@ -1,0 +1,62 @@
+"""Errors of predictions as rewards: random network distillation (RND) and forward and inverse models (ICM)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from agent.parts.moments import RunningMoments
+from agent.parts.networks import mlp, trunk
+
+
+class RND(nn.Module):
+    """Error of a predictor of a frozen random network on clamp(batch-normalised input, +-5)."""
+
+    def __init__(self, in_dim: int, *, hidden_dim: int, out_dim: int):
+        super().__init__()
+        self.normalize = nn.BatchNorm1d(in_dim, affine=False, track_running_stats=False)  # batch statistics, always
+        self.predictor = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
+        self.target = mlp(in_dim, hidden_dim, hidden_dim, out_dim).requires_grad_(False)
+        self.moments = RunningMoments()
+        self.last: tuple | None = None  # an input, its version, and the answer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Squared error per row and output: (B, out_dim)."""
+        x, wanted = self.wanted(x)
+        return (self.predictor(x) - wanted).square()
+
+    @torch.no_grad()
+    def wanted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The normalised input and what the frozen network says of it: the same for the step and the reward of a batch,
+        so the last answer is kept."""
+        if torch.compiler.is_compiling():  # finds what is computed twice by itself
+            normal = self.normalize(x).clamp(-5, 5)
+            return normal, self.target(normal)
+        if self.last is None or self.last[0] is not x or self.last[1] != x._version:
+            normal = self.normalize(x).clamp(-5, 5)
+            self.last = (x, x._version, normal, self.target(normal))
+        return self.last[2:]
+
+    def novelty(self, x: Tensor) -> Tensor:
+        """Mean error over its running standard deviation: (B, 1)."""
+        error = self(x).mean(1, keepdim=True)
+        self.moments.update(error)
+        return error / (self.moments.var.sqrt() + 1e-8)
+
+
+class ICM(nn.Module):
+    """A forward and an inverse model of a transition, on the observation itself or on a trunk of `rep_dim`."""
+
+    def __init__(self, obs_dim: int, action_dim: int, *, hidden_dim: int, rep_dim: int | None = None):
+        super().__init__()
+        self.trunk = nn.Identity() if rep_dim is None else trunk(obs_dim, rep_dim)
+        rep_dim = rep_dim or obs_dim
+        self.forward_model = mlp(rep_dim + action_dim, hidden_dim, rep_dim)
+        self.inverse_model = mlp(2 * rep_dim, hidden_dim, action_dim)
+
+    def forward(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Norms (not squared, as in URLB) of the forward and the inverse error: (B, 1) each."""
+        s, following = self.trunk(obs), self.trunk(next_obs)
+        forward = following - self.forward_model(torch.cat([s, action], 1))
+        inverse = action - torch.tanh(self.inverse_model(torch.cat([s, following], 1)))
+        return forward.norm(dim=1, keepdim=True), inverse.norm(dim=1, keepdim=True)

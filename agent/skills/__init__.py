@@ -1,0 +1,1 @@
+"""Who chooses the skill: sources that follow a rule, selectors that learn."""

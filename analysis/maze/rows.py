@@ -1,0 +1,92 @@
+"""Rows of measures for many snapshots at a time. Each row is a file named after all that it is made from, so it is
+measured once, by whichever experiment comes first."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from analysis.maze.episodes import load
+from analysis.maze.measure import as_text, measure_bound, measure_snapshot
+from experiment.runs import Run
+from run.pool import Job, Pool
+from utils import UserError, read_json, write_text
+
+VERSION = 1  # of the measures: raise it when an estimator, an episode or a maze changes, and rows are measured anew
+BOUNDS = {"floor": "random actions", "ceiling": "uniform states"}
+
+
+class Target(NamedTuple):
+    """A snapshot of a run to be measured, or a bound for runs of its maze and number of skills."""
+
+    label: str
+    group: str  # runs that are compared with each other
+    run: Run
+    frame: int
+    bound: str | None = None
+
+    @property
+    def name(self) -> str:
+        return ", ".join([self.label, self.group] + [f"seed {self.run.config['seed']}"] * (self.bound is None))
+
+
+class Measured(NamedTuple):
+    label: str
+    group: str
+    bound: str | None
+    row: dict[str, str]
+
+    def value(self, name: str) -> float:
+        return float(self.row[name])
+
+
+def fingerprint(target: Target, options: argparse.Namespace) -> str:
+    """Of the snapshot, the options and the measures' version: what is equal here has equal values."""
+    digest = hashlib.sha256(json.dumps([VERSION, options.episodes, options.mine_steps, target.bound]).encode())
+    config = target.run.config
+    if target.bound:
+        digest.update(json.dumps([config["domain"]["name"], config["skill_dim"], config["seed"]]).encode())
+    else:
+        commit = read_json(target.run.path / "result.json").get("git")
+        digest.update(json.dumps([str(target.run.path.resolve()), commit]).encode())
+        try:
+            digest.update(target.run.snapshot(target.frame).read_bytes())
+        except OSError as error:
+            raise UserError(f"no snapshot at {target.run.snapshot(target.frame)}; remove {target.run.path} to train "
+                            "that run again") from error
+    return digest.hexdigest()[:24]
+
+
+def measure_to(path: Path, target: Target, options: argparse.Namespace) -> None:
+    """One row into a file, in a process of its own."""
+    torch.set_num_threads(1)  # sums in one order, whatever runs beside
+    config = target.run.config
+    options = argparse.Namespace(**vars(options), skills=config["skill_dim"], seed=config["seed"])
+    if target.bound:
+        row = measure_bound(target.bound, config["domain"]["name"], options)
+    else:
+        row = measure_snapshot(load(target.run.snapshot(target.frame)), options)
+    write_text(path, json.dumps(as_text(row)))
+
+
+def measure_all(targets: list[Target], options: argparse.Namespace, workers: int) -> list[Measured]:
+    """In the order of the targets. What was measured before is read."""
+    rows = Path(targets[0].run.config["run_root"]) / "figures" / "rows"  # with the runs, wherever the figure goes
+    paths = [rows / f"{fingerprint(target, options)}.json" for target in targets]
+    missing = {path: target for path, target in zip(paths, targets, strict=True) if not path.exists()}
+    if missing:
+        print(f"measuring {len(missing)} of {len(targets)} rows, {min(workers, len(missing))} at a time", flush=True)
+        jobs = [Job(f"row {target.name}", measure_to, (path, target, options)) for path, target in missing.items()]
+        with tqdm(total=len(jobs), unit="row", desc="measures", disable=None, dynamic_ncols=True) as bar:
+            pool = Pool(jobs, workers, "each finished row is kept")
+            pool.run(bar, lambda job: None)
+        if pool.failed:
+            raise UserError(f"{'; '.join(pool.failed)}: not measured, so nothing is drawn; the same command goes on")
+    return [Measured(target.label, target.group, target.bound, read_json(path))
+            for target, path in zip(targets, paths, strict=True)]

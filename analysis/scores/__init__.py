@@ -1,0 +1,1 @@
+"""Scores: aggregates with intervals, tables beside the paper's, figures."""

@@ -1,0 +1,233 @@
+"""Tables beside the paper's, as Markdown, LaTeX and CSV: compare(ours, paper.load("urlb")).markdown()
+
+Rows are tasks, sums over a domain and the total as the paper has them, columns are methods. The best mean of a row is
+bold, the second underlined, equal ones share a mark; the paper's marks are computed from its means in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis.scores.aggregate import cells
+from experiment import paper as paper_tables
+from experiment.labels import label
+from utils import UserError
+
+PAPER_MACHINE = "NVIDIA RTX 3060, AMD Ryzen 7 7700"  # App. I.9 (results/paper/claims.csv: gpu_memory, cpu_cores)
+HOURS = {"pretrain": ("hours_pretrain", "pretrain_steps"), "finetune": ("hours_finetune", "finetune_steps")}
+PHASES = {"pretrain": "pre-training", "finetune": "fine-tuning"}
+DEVIATION = "± of ours is the sample standard deviation (n - 1)"  # the paper's own is of two kinds (its README)
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
+           **{sign: f"\\{sign}" for sign in "&%$#_{}"}}
+
+
+class Style(NamedTuple):
+    """How a kind of output writes a cell; @ stands for the number."""
+
+    best: str
+    second: str
+    plus_minus: str
+    minus: str
+    nothing: str
+
+
+MARKDOWN = Style("**@**", "<u>@</u>", "±", "-", "-")
+LATEX = Style(r"\textbf{@}", r"\underline{@}", r"$\pm$", "$-$", "--")
+
+
+class Entry(NamedTuple):
+    """A number of the table; without a mean it is a dash."""
+
+    mean: float = math.nan
+    std: float = math.nan
+    count: int = 0  # of seeds; shown if it is not 0
+    signed: bool = False  # a difference
+    mark: str = ""  # "best", "second" or neither
+
+
+class Line(NamedTuple):
+    row: str
+    source: str
+    entries: list[Entry]
+
+
+@dataclass
+class Table:
+    """Blocks of lines, one per domain; `data` has the same numbers as a long frame, `notes` what is left out."""
+
+    caption: str
+    methods: list[str]
+    blocks: list[list[Line]]
+    data: pd.DataFrame
+    notes: list[str]
+    digits: int = 0
+    unit: str = "seed"
+
+    def markdown(self) -> str:
+        lines = [["", "", *map(label, self.methods)], ["---", "---", *["---:"] * len(self.methods)]]
+        lines += [[line.row, line.source, *(self.cell(entry, MARKDOWN) for entry in line.entries)]
+                  for block in self.blocks for line in block]
+        bars = ["| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines]
+        notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
+        return "\n".join([self.caption, "", *bars, *notes]) + "\n"
+
+    def latex(self) -> str:
+        """A floating table for \\usepackage{booktabs}; notes are comments."""
+        blocks = ["\n".join(" & ".join([escape(line.row), escape(line.source),
+                                        *(self.cell(entry, LATEX) for entry in line.entries)]) + r" \\"
+                            for line in block) for block in self.blocks]
+        head = " & ".join(["", "", *(escape(label(method)) for method in self.methods)]) + r" \\"
+        return "\n".join([*(f"% {note}" for note in self.notes), r"\begin{table}", r"\centering",
+                          rf"\caption{{{escape(self.caption)}}}", rf"\begin{{tabular}}{{ll{'r' * len(self.methods)}}}",
+                          r"\toprule", head, r"\midrule", "\n\\midrule\n".join(blocks), r"\bottomrule",
+                          r"\end{tabular}", r"\end{table}"]) + "\n"
+
+    def csv(self) -> str:
+        """Unrounded, a line per row and method."""
+        return self.data.to_csv(index=False, lineterminator="\n")
+
+    def cell(self, entry: Entry, style: Style) -> str:
+        if math.isnan(entry.mean):
+            return style.nothing
+        text = spell(entry.mean, self.digits, signed=entry.signed).replace("-", style.minus)
+        text = {"best": style.best, "second": style.second}.get(entry.mark, "@").replace("@", text)
+        text += "" if math.isnan(entry.std) else f" {style.plus_minus} {spell(entry.std, self.digits)}"
+        return text + (f" ({counted(entry.count, self.unit)})" if entry.count else "")
+
+
+def escape(text: str) -> str:
+    return "".join(SPECIAL.get(sign, sign) for sign in text)
+
+
+def spell(value: float, digits: int, *, signed: bool = False) -> str:
+    """Rounded, never -0; a number that would vanish keeps one digit."""
+    if not signed and 0 < abs(value) < 0.5 * 10.0**-digits:
+        return f"{value:.1g}"
+    return f"{round(value, digits) + 0.0:{'+' if signed else ''}.{digits}f}"
+
+
+def counted(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def marked(entries: list[Entry], digits: int) -> list[Entry]:
+    """With the best and the second best by what is printed; nothing is best of one."""
+    printed = [round(entry.mean, digits) for entry in entries if not math.isnan(entry.mean)]
+    ranks = dict(zip(sorted(set(printed), reverse=True), ("best", "second"), strict=False)) if len(printed) > 1 else {}
+    return [entry._replace(mark=ranks.get(round(entry.mean, digits), "")) if not math.isnan(entry.mean) else entry
+            for entry in entries]
+
+
+# --------------------------------------------------------------------------------------------------------- returns
+
+
+def compare(ours: pd.DataFrame | None, paper: pd.DataFrame, *, caption: str = "Episode returns", digits: int = 0
+            ) -> Table:
+    """Scores of ours (method, task, seed, score) beside a table of the paper with the same tasks and methods.
+
+    A sum, as the total, is taken per seed and over the seeds that have all of its tasks.
+    """
+    tasks = list(dict.fromkeys(paper.loc[paper["kind"] == "score", "task"]))
+    ours = pd.DataFrame(columns=["method", "task", "seed", "score"]) if ours is None else ours
+    found = cells(ours, ["method", "task", "seed"], tasks)
+    methods = list(dict.fromkeys([*paper["method"], *sorted(found["method"].unique())]))
+    printed = paper.set_index(["domain", "task", "method"])
+    data = []
+    for domain, task, kind in paper[["domain", "task", "kind"]].drop_duplicates().itertuples(index=False):
+        summed = [task] if kind == "score" else addends(paper, domain if kind == "sum" else None)
+        for method in methods:
+            row = {"domain": domain, "task": task, "kind": kind, "method": method, **over_seeds(found, method, summed)}
+            theirs = printed.loc[(domain, task, method)] if (domain, task, method) in printed.index else {}
+            row |= {"paper_mean": theirs.get("mean", math.nan), "paper_std": theirs.get("std", math.nan)}
+            data.append(row | {"difference": row["mean"] - row["paper_mean"]})
+    data = pd.DataFrame(data)
+    most = int(data["seeds"].max())
+    caption += {0: ".", 1: "; ours are of one seed, without a deviation."}.get(
+        most, f"; {DEVIATION} over {most} seeds unless stated.")
+    blocks = [[line for _, row in rows.groupby("task", sort=False) for line in row_lines(row, most, digits)]
+              for _, rows in data.groupby("domain", sort=False)]
+    return Table(caption, methods, blocks, data, left_out(ours, found, tasks), digits)
+
+
+def addends(paper: pd.DataFrame, domain: str | None) -> list[str]:
+    scores = paper[paper["kind"] == "score"]
+    return list(dict.fromkeys(scores["task"] if domain is None else scores.loc[scores["domain"] == domain, "task"]))
+
+
+def over_seeds(found: pd.DataFrame, method: str, tasks: list[str]) -> dict[str, float]:
+    rows = found[(found["method"] == method) & found["task"].isin(tasks)]
+    table = rows.pivot(index="seed", columns="task", values="score").reindex(columns=tasks).dropna().astype(float)
+    sums = table.sum(axis=1)
+    return {"mean": sums.mean(), "std": sums.std(ddof=1) if len(sums) > 1 else math.nan, "seeds": len(sums)}
+
+
+def row_lines(rows: pd.DataFrame, most: int, digits: int) -> list[Line]:
+    """Ours, the paper's and the difference; only the paper's where there is nothing of ours."""
+    domain, task, kind = rows[["domain", "task", "kind"]].iloc[0]
+    name = {"score": task.replace("_", " "), "sum": f"{domain} sum", "total": "total"}[kind]
+    theirs = marked([Entry(r.paper_mean, r.paper_std) for r in rows.itertuples()], digits)
+    if not rows["seeds"].any():
+        return [Line(name, "paper", theirs)]
+    ours = marked([Entry(r.mean, r.std, r.seeds if r.seeds < most else 0) for r in rows.itertuples()], digits)
+    lines = [Line(name, "ours", ours), Line("", "paper", theirs)]
+    if rows["difference"].notna().any():
+        lines.append(Line("", "difference", [Entry(r.difference, signed=True) for r in rows.itertuples()]))
+    return lines
+
+
+def left_out(ours: pd.DataFrame, found: pd.DataFrame, tasks: list[str]) -> list[str]:
+    notes = [] if len(found) else ["No runs of ours."]
+    others = sorted(set(ours["task"]) - set(tasks))
+    notes += [f"Not in the paper's table, so left out: {', '.join(others)}."] if others else []
+    lost = ours[ours["task"].isin(tasks) & ~np.isfinite(ours["score"].astype(float))]
+    return notes + [f"No finite score: {r.method} {r.task} seed {r.seed}." for r in lost.itertuples()]
+
+
+# ----------------------------------------------------------------------------------------------------------- hours
+
+
+def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Table:
+    """Hours of finished runs (read_runs with a column method) beside the paper's, each with its machine and length.
+
+    No differences: the machines, and often the lengths, are not the same.
+    """
+    name, steps = HOURS[phase]
+    printed = paper_tables.load(name)
+    runs = pd.DataFrame(columns=["phase", "state", "domain", "method"]) if runs is None else runs
+    if "method" not in runs:
+        raise UserError("runs have no column method; name the method that each run is of, e.g. by its agent")
+    runs = runs[(runs["phase"] == phase) & runs["domain"].isin(printed["domain"])]
+    done = runs[runs["state"] == "finished"]
+    if len(done):
+        done = done.assign(hours=done["wall_seconds"] / 3600, source=[machine(run) for run in done.itertuples()])
+    methods = list(dict.fromkeys([*printed["method"], *sorted(done["method"].unique())]))
+    theirs = f"paper: {PAPER_MACHINE}, {paper_tables.claim(steps):,.0f} steps"
+    blocks, data = [], []
+    for domain, rows in printed.groupby("domain", sort=False):
+        here = done[done["domain"] == domain]
+        sources = {source: hours(some) for source, some in here.groupby("source")} if len(here) else {}
+        sources[theirs] = {r.method: Entry(r.mean, r.std) for r in rows.itertuples()}
+        lines = [Line("", source, [of.get(method, Entry()) for method in methods]) for source, of in sources.items()]
+        blocks.append([lines[0]._replace(row=domain), *lines[1:]])
+        data += [{"domain": domain, "source": source, "method": method, "mean": of[method].mean, "std": of[method].std,
+                  "runs": of[method].count} for source, of in sources.items() for method in methods if method in of]
+    notes = [f"{counted(count, 'run')} left out: {state}." for state, count in
+             runs.loc[runs["state"] != "finished", "state"].value_counts().items()]
+    notes += [] if len(done) else ["No runs of ours."]
+    caption = f"Wall-clock hours of one {PHASES[phase]}; {DEVIATION} over runs."
+    return Table(caption, methods, blocks, pd.DataFrame(data), notes, digits, "run")
+
+
+def machine(run) -> str:
+    threads = "" if pd.isna(run.threads) else f", {counted(int(run.threads), 'thread')}"
+    return f"ours: {run.device or 'device unknown'}{threads}, {run.frame:,.0f} frames"
+
+
+def hours(runs: pd.DataFrame) -> dict[str, Entry]:
+    return {method: Entry(some["hours"].mean(), some["hours"].std(ddof=1), len(some))
+            for method, some in runs.groupby("method")}

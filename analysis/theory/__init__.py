@@ -1,0 +1,1 @@
+"""The three studies of theory: Theorem 1, the AnInfoNCE toy, structural conflict."""

@@ -1,1 +1,0 @@
-"""The runs of an experiment on a laptop, a server or Slurm: sweep.py."""

@@ -1,0 +1,84 @@
+"""What the runs of an experiment take: hours of finished ones like them, else the paper's, else unknown."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from experiment import paper
+from experiment.graph import finished
+from experiment.runs import Run
+from utils import UserError, read_json
+
+
+class Cost(NamedTuple):
+    """`hours` of the runs that are left, by where the numbers come from; None: nobody knows."""
+
+    hours: dict[str, float | None]  # run directory -> hours
+    source: dict[str, str]  # run directory -> measured | paper | unknown
+
+    def total(self) -> float:
+        return sum(hours for hours in self.hours.values() if hours is not None)
+
+    def line(self) -> str:
+        """Said in a line, with what the sum leaves out."""
+        counts = {name: list(self.source.values()).count(name) for name in ("measured", "paper", "unknown")}
+        parts = [text.format(counts[name]) for name, text in (
+            ("measured", "{} by finished runs like them"), ("paper", "{} by the paper's Tables 10 and 11, an RTX 3060"),
+            ("unknown", "{} unknown and not in the sum")) if counts[name]]
+        return f"cost of the {len(self.source)} left: {spell(self.total())}" + f" ({'; '.join(parts)})" * bool(parts)
+
+
+def spell(hours: float) -> str:
+    if hours >= 10 or hours == 0:
+        return f"{hours:,.0f} h"
+    return f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"
+
+
+def kind(run: Run) -> tuple:
+    """Runs that take as long: they differ in nothing but seed and task."""
+    return run.phase, run.method, run.config["domain"]["name"], run.config["num_train_frames"]
+
+
+def measured(runs: Iterable[Run]) -> dict[tuple, float]:
+    found: dict[tuple, list[float]] = {}
+    for run in runs:
+        if finished(run.path):
+            try:
+                found.setdefault(kind(run), []).append(float(read_json(run.path / "result.json")["wall_seconds"]))
+            except (UserError, KeyError, TypeError, ValueError):
+                continue  # named by analysis.collect
+    return {name: statistics.mean(seconds) / 3600 for name, seconds in found.items()}
+
+
+@functools.cache
+def printed(phase: str) -> dict[tuple[str, str], float]:
+    table = paper.load(f"hours_{phase}")
+    return {(row.domain, row.method): row.mean for row in table.itertuples()}
+
+
+def of_paper(run: Run) -> float | None:
+    """The paper's hours of the run's agent, where the run has the paper's size. Its own settings hardly matter."""
+    config = run.config
+    size = config["preset"].get(config["learner"]["name"], {}).get(f"{run.phase}_frames")
+    if config["preset"]["name"] != "paper" or config["num_train_frames"] != size:
+        return None
+    hours = printed(run.phase).get((config["domain"]["name"], config["agent"]["name"]))
+    skills = config["skill_dim"] if run.phase == "finetune" and config["skills"]["name"] == "oracle" else 1
+    return None if hours is None else hours * skills
+
+
+def estimate(runs: list[Run]) -> Cost:
+    known, hours, source = measured(runs), {}, {}
+    for run in runs:
+        if finished(run.path):
+            continue
+        name = str(run.path)
+        if kind(run) in known:
+            hours[name], source[name] = known[kind(run)], "measured"
+        else:
+            hours[name] = of_paper(run)
+            source[name] = "unknown" if hours[name] is None else "paper"
+    return Cost(hours, source)

@@ -1,0 +1,133 @@
+"""Runs before they are run: from the words of a command to its config, its directory and what is already there."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hydra
+import torch
+import yaml
+from omegaconf import DictConfig
+
+from experiment.labels import label
+from run import build
+from run.cli.schema import require_valid, resolve
+from run.cli.words import check_words, parse_value, quote_words
+from run.directory import RunDirectory, run_path, variant_name
+from utils import CONFIGS, UserError, choose
+
+FIRST, LAST = ("agent", "domain", "task", "preset"), ("seed", "run_root")  # of a command's words
+
+
+class Run(NamedTuple):
+    """`words` is what the script is told, `point` where the run lies in its experiment's grid."""
+
+    method: str
+    point: dict[str, str]
+    words: list[str]
+    config: dict[str, Any]
+    device: torch.device
+    path: Path
+    after: Path | None = None  # the pre-training whose snapshot a fine-tuning starts from
+
+    @property
+    def label(self) -> str:
+        return label(self.method)
+
+    @property
+    def phase(self) -> str:
+        return self.config["phase"]
+
+    @property
+    def name(self) -> str:
+        return ", ".join([self.label, *spell(self.point)])
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["python", f"{self.phase}.py", *self.words])
+
+    @property
+    def state(self) -> str:
+        directory = RunDirectory(self.path, self.config)
+        if directory.finished or not (self.path / "config.yaml").exists():
+            return "finished" if directory.finished else "missing"
+        newest = directory.checkpoints()[:1]
+        return f"unfinished ({int(newest[0].stem.partition('_')[2]) if newest else 0:,})"
+
+    def snapshot(self, frame: int | None = None) -> Path:
+        return RunDirectory(self.path, self.config).snapshot_path(
+            self.config["num_train_frames"] if frame is None else frame)
+
+
+def spell(point: dict[str, str]) -> list[str]:
+    """{"skill_dim": "6", "seed": "1"} -> ["6 skills", "seed 1"]."""
+    forms = {"domain": "{}", "task": "{}", "skill_dim": "{} skills", "seed": "seed {}"}
+    return [forms.get(key, key + "={}").format(value) for key, value in point.items()]
+
+
+def as_word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def order(words: dict[str, str]) -> list[str]:
+    """Agent, domain or task, and preset first, the seed last; paths quoted as the scripts quote them."""
+    middle = [key for key in words if key not in FIRST + LAST]
+    return quote_words([f"{key}={words[key]}" for key in (*FIRST, *middle, *LAST) if key in words])
+
+
+def compose(words: list[str], phase: str = "pretrain") -> DictConfig:
+    check_words(words)
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return hydra.compose(phase, words)
+
+
+@functools.cache
+def tasks() -> dict[str, dict[str, str]]:
+    """name -> {name, domain, env} of every task."""
+    found = [yaml.safe_load(path.read_text())["task"] for path in sorted((CONFIGS / "task").glob("*.yaml"))]
+    return {task["name"]: task for task in found}
+
+
+def tasks_of(domain: str) -> list[str]:
+    return [name for name, task in tasks().items() if task["domain"] == domain]
+
+
+@functools.lru_cache(maxsize=512)
+def composed(phase: str, words: tuple[str, ...]) -> tuple[dict[str, Any], torch.device]:
+    return build.settle_machine(resolve(compose(list(words), phase)))
+
+
+def config_of(phase: str, words: dict[str, str]) -> tuple[dict[str, Any], torch.device]:
+    """As the script composes it. Hydra takes a tenth of a second, an experiment may have a thousand runs: what differs
+    in nothing but its seed, or in its task within a domain, is composed once."""
+    words = dict(words)
+    own: dict[str, Any] = {}
+    if "seed" in words:
+        own["seed"] = require_valid("seed", parse_value("seed", words.pop("seed")))
+    if "task" in words:
+        own["task"] = tasks()[choose("task", words["task"], tuple(tasks()))]
+        words["task"] = tasks_of(own["task"]["domain"])[0]
+    config, device = composed(phase, tuple(order(words)))
+    return {**config, **own}, device
+
+
+def pretraining(method: str, point: dict[str, str], words: dict[str, str]) -> Run:
+    config, device = config_of("pretrain", words)
+    listed = order(words)
+    return Run(method, point, listed, config, device, run_path(config, listed))
+
+
+def finetuning(method: str, point: dict[str, str], words: dict[str, str], source: Run | None) -> Run:
+    """After `source`, which is named where the words alone would look for another one."""
+    config, device = config_of("finetune", words)
+    if source is not None and source.path.parts[-2] != (config["variant"] or variant_name(
+            config, order(words), method_only=True)):
+        words = {**words, "pretrain_variant": source.path.parts[-2]}
+    if config["agent"]["objective"] is not None and source is None:
+        raise UserError(f"{method} on {config['task']['name']} has no pre-training in this experiment")
+    listed = order(words)
+    return Run(method, point, listed, config, device, run_path(config, listed), source.path if source else None)

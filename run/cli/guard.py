@@ -1,0 +1,139 @@
+"""What the scripts and commands share: one clear line for every mistake, exit code 2."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Transformer
+from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from run.cli.console import Parser, leave
+from run.cli.schema import flatten, require_valid
+from run.cli.words import GROUPS, check_words, nearest, quote_words
+from utils import Interrupted, UserError
+
+Task = Callable[[DictConfig, list[str]], Any]
+
+
+def one_line(error: Exception) -> str:
+    """Hydra's paragraphs, and our own lines, as one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        return (f"{group}={name} is not known; choose from {', '.join(sorted(error.options))}"
+                + nearest(name, error.options))
+    if found := re.match(r"You must specify '(\w+)'.*Available options: (.*)", text):
+        return f"{found[1]}= is missing; choose from {', '.join(found[2].split())}"
+    if re.match("Could not override 'experiment'", text):
+        return "experiments are sets of runs: python -m analysis.figure experiment=NAME"
+    if found := re.match("Could not override '(task|skills)'", text):
+        return f"{found[1]}= is not for pre-training; use finetune.py"
+    if found := re.match(r"Could not override '([^']*)'", text):
+        return f"{found[1]} is not a key of this run{_nearest_key(found[1], error)}; --help lists the keys and groups"
+    if found := re.match(r"Error merging override ([^=]*=.*?)(?: [A-Z]|$)", text):
+        return f"{found[1]} does not fit: a group of keys is no single value; --help shows what stands there"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override} cannot be read; give key=value, with special characters in quotes: \"key='a b'\""
+    if found := re.match(r"Additional config directory '(.*)' not found", text):
+        return f"--config-dir {found[1]} is no directory; give one that holds agent/, domain/ or task/"
+    if found := re.match(r"Cannot find primary config '(.*?)'", text):
+        return f"--config-name {found[1]} is not known; leave it away, each script has its own"
+    return text
+
+
+def _nearest_key(key: str, error: Exception) -> str:
+    """From the config that refused the key, which travels with Hydra's error."""
+    node = getattr(error.__cause__, "parent_node", None)
+    if node is None:
+        return ""
+    known = flatten(OmegaConf.to_container(node._get_root(), resolve=False))
+    return nearest(key, [each for each in known if not each.startswith("hydra.")])
+
+
+def read_arguments(arguments: list[str]) -> list[str]:
+    """Those of a Hydra script, checked and quoted."""
+    parser = get_args_parser()
+    parser.error = functools.partial(Parser.error, parser)
+    given = parser.parse_args(arguments)
+    check_words(given.overrides, multirun=given.multirun)
+    if given.multirun:  # there a comma separates the values of a sweep
+        check_sweeps(given.overrides)
+        return arguments
+    quoted = dict(zip(given.overrides, quote_words(given.overrides), strict=True))
+    return [quoted.get(word, word) for word in arguments]
+
+
+def check_sweeps(words: list[str]) -> None:
+    """All values of a sweep before its first run."""
+    for override in OverridesParser.create().parse_overrides(words):
+        key = override.key_or_group
+        if override.is_discrete_sweep() and key not in GROUPS and not key.startswith("hydra"):
+            for value in override.sweep_iterator(Transformer.identity):
+                require_valid(key, getattr(value, "text", value))  # a quoted string
+
+
+def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
+    """The body of a command without Hydra (sweep.py, python -m analysis.NAME); `wrong` are other errors of the user."""
+    try:
+        task()
+        sys.stdout.flush()
+    except BrokenPipeError:  # | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (UserError, OSError, *wrong) as error:
+        if guard.full_error:
+            raise
+        if isinstance(error, OSError) and error.filename is not None:
+            leave(f"error: cannot use {error.filename}: {error.strerror}; give another path", 2)
+        leave(f"error: {error}", 2)
+    except Interrupted as stop:
+        leave(str(stop), stop.exit_code)
+    except KeyboardInterrupt:
+        leave("interrupted; the same command goes on", 130)
+
+
+class Guard:
+    """Runs a Hydra main. HYDRA_FULL_ERROR=1 in the environment asks for tracebacks instead of lines."""
+
+    def __init__(self):
+        self.full_error = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
+        self.started = False
+
+    def task(self, task: Task, cfg: DictConfig) -> None:
+        """One job; in a multirun a wrong job must not stop the others."""
+        self.started = True
+        hydra = HydraConfig.get()
+        try:
+            task(cfg, OmegaConf.to_container(hydra.overrides.task, resolve=False))  # beta=${alpha} stays as typed
+        except UserError as error:
+            if hydra.mode == RunMode.MULTIRUN or self.full_error:
+                raise
+            leave(f"error: {error}", 2)
+        except Interrupted as stop:
+            leave(str(stop), stop.exit_code)
+
+    def launch(self, main: Callable[[], None]) -> None:
+        try:
+            sys.argv[1:] = read_arguments(sys.argv[1:])
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
+            main()
+        except KeyboardInterrupt:
+            leave("interrupted before anything was trained" if not self.started else "interrupted", 130)
+        except Exception as error:
+            if self.full_error or (self.started and not isinstance(error, UserError)):
+                raise  # asked for, or a bug of ours: show it whole
+            leave(f"error: {one_line(error)}", 2)
+
+
+guard = Guard()

@@ -1,0 +1,152 @@
+"""train.csv and eval.csv always; TensorBoard and Weights & Biases by switch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agent.base import Metrics
+from utils import NotFinite, first_line, write_text, writing
+
+WANDB_SECONDS = 20  # to wait for its server
+
+
+class Table:
+    """A CSV whose columns may grow; new rows are appended, a new column rewrites the file."""
+
+    def __init__(self, path: Path):
+        self.path, self.columns, self.rows = path, [], []
+
+    def add(self, row: dict[str, Any]) -> None:
+        row = {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in row.items()}
+        new = [k for k in row if k not in self.columns]
+        self.columns += new
+        self.rows.append(row)
+        if new:
+            write_text(self.path, self.text())
+        else:
+            self._append(self._lines([row], header=False).encode())
+
+    def _append(self, lines: bytes) -> None:
+        """All of it or nothing: half a row on a full disk is taken back."""
+        with writing(self.path), self.path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                while lines:
+                    lines = lines[file.write(lines) :]
+            except OSError:
+                file.truncate(size)
+                raise
+
+    def _lines(self, rows: list[dict[str, str]], *, header: bool) -> str:
+        out = io.StringIO()
+        writer = csv.DictWriter(out, self.columns, lineterminator="\n")
+        if header:
+            writer.writeheader()
+        writer.writerows(rows)
+        return out.getvalue()
+
+    def text(self) -> str:
+        return self._lines(self.rows, header=True)
+
+    def restore(self, text: str) -> None:
+        """Back to a checkpoint: rows written after it are cut off."""
+        reader = csv.DictReader(io.StringIO(text))
+        self.columns = list(reader.fieldnames or [])
+        self.rows = [{k: v for k, v in row.items() if v != ""} for row in reader]
+        write_text(self.path, self.text()) if self.rows else self.path.unlink(missing_ok=True)
+
+
+class Logger:
+    """Metrics stay tensors until a window closes; then their means become one row."""
+
+    def __init__(self, directory: Path, *, use_tb: bool, use_wandb: bool, project: str, name: str,
+                 config: dict[str, Any]):
+        self.train, self.eval = Table(directory / "train.csv"), Table(directory / "eval.csv")
+        self.sums: dict[str, torch.Tensor] = {}
+        self.counts: dict[str, int] = {}
+        self.tb = self.wandb = None
+        if use_tb:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.tb = SummaryWriter(str(directory / "tb"))
+        if use_wandb:
+            self.wandb = _start_wandb(directory, project, name, config)
+
+    def add(self, metrics: Metrics) -> None:
+        for key, value in metrics.items():
+            self.sums[key] = self.sums[key] + value if key in self.sums else value
+            self.counts[key] = self.counts.get(key, 0) + 1
+
+    def means(self, frame: int) -> dict[str, float]:
+        """Means of the open window; a quantity that is not finite stops the run by name."""
+        means = {key: float(total) / self.counts[key] for key, total in self.sums.items()}
+        for key, value in means.items():
+            if not math.isfinite(value):
+                start = self.train.rows[-1]["frame"] if self.train.rows else 0
+                raise NotFinite(f"{key} became {value} between frame {start} and frame {frame}")
+        return means
+
+    def close_window(self, frame: int, extra: dict[str, Any]) -> dict[str, float]:
+        """One row of train.csv."""
+        means = self.means(frame)
+        self.sums, self.counts = {}, {}
+        self.train.add({"frame": frame, **extra, **dict(sorted(means.items()))})
+        self._publish(frame, {**extra, **means}, "train")
+        return means
+
+    def add_eval(self, frame: int, row: dict[str, Any]) -> None:
+        self.eval.add({"frame": frame, **row})
+        self._publish(frame, row, "eval")
+
+    def _publish(self, frame: int, row: dict[str, Any], prefix: str) -> None:
+        numbers = {f"{prefix}/{k}": v for k, v in row.items() if isinstance(v, int | float)}
+        if self.tb:
+            with writing(Path(self.tb.log_dir)):
+                for key, value in numbers.items():
+                    self.tb.add_scalar(key, value, frame)
+        if self.wandb:
+            try:
+                self.wandb.log({"frame": frame, **numbers})
+            except Exception as error:  # it may lose its numbers, the run must not
+                _warn(f"Weights & Biases stopped ({first_line(error)}); going on without it")
+                self.wandb = None
+
+    def close(self) -> None:
+        if self.tb:
+            self.tb.close()
+        if self.wandb:
+            self.wandb.finish()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"train": self.train.text(), "eval": self.eval.text(), "sums": self.sums, "counts": self.counts}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.train.restore(state["train"])
+        self.eval.restore(state["eval"])
+        self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+
+
+def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any]):
+    """A run that uploads; without network or key one that can be uploaded later; None if not even that starts."""
+    import wandb
+
+    for mode, instead in ((None, f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"),
+                          ("offline", "going on without it")):
+        try:
+            return wandb.init(project=project, name=name, dir=str(directory), config=config, mode=mode,
+                              settings=wandb.Settings(silent=True, init_timeout=WANDB_SECONDS))
+        except Exception as error:
+            _warn(f"Weights & Biases did not start ({first_line(error)}); {instead}")
+    return None
+
+
+def _warn(line: str) -> None:
+    print(f"warning: {line}", file=sys.stderr, flush=True)

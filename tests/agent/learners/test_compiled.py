@@ -1,0 +1,127 @@
+"""An update as a function of tensors: the same numbers as the plain one, however it is run."""
+
+import copy
+
+import pytest
+import torch
+
+from agent.learners.compiled import Capture, Compiled, Graphed, as_function
+from agent.parts import draws
+from benchmarks.cost import AGENTS, updater
+
+
+class Direct(Capture):
+    """The function as it is, not compiled and not recorded."""
+
+    def make(self, learner, objective, batches):
+        return as_function(learner, objective, len(batches))
+
+
+class Traced(Compiled):
+    """torch.compile up to its graph, which then runs operator by operator."""
+
+    backend = "eager"
+
+
+def everything(update):
+    """All that an update moves, and the states of the generators."""
+    owners = update.learner, update.objective
+    generators = {id(g): g for o in owners for g in vars(o).values() if isinstance(g, torch.Generator)}
+    return copy.deepcopy([owner.state_dict() for owner in owners]), [g.get_state() for g in generators.values()]
+
+
+def flat(tree):
+    if isinstance(tree, dict):
+        return [leaf for key in tree for leaf in flat(tree[key])]
+    return [leaf for part in tree for leaf in flat(part)] if isinstance(tree, (list, tuple)) else [tree]
+
+
+def same(a, b, **tolerance):
+    assert len(flat(a)) == len(flat(b))
+    for x, y in zip(flat(a), flat(b)):
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            torch.testing.assert_close(x, y, **(tolerance or {"rtol": 0, "atol": 0}))
+        elif isinstance(x, torch.Tensor):
+            assert torch.equal(x, y)
+        else:
+            assert x == y
+
+
+def pair(agent, capture, *overrides):
+    plain, captured = (updater(agent, "preset=smoke", *overrides) for _ in range(2))
+    plain.learner.capture, captured.learner.capture = None, capture
+    return plain, captured
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_random_numbers_drawn_beforehand_are_those_an_update_draws_itself(agent):
+    plain, captured = pair(agent, Direct())
+    for _ in range(3):
+        same(plain(), captured())
+    same(everything(plain), everything(captured))
+
+
+def test_dads_draws_its_indices_beforehand_too():
+    plain, captured = pair("dads", Direct(), "agent.skill_space=one_hot")
+    same(plain(), captured())
+    assert [draw.kind for draw in captured.learner.capture.wanted] == ["integers", "normal", "normal"]
+
+
+def test_looking_at_an_update_leaves_no_trace():
+    update = updater("amped", "preset=smoke")
+    batch = [update.memory.sample(update.learner.batch_size)]
+    before = everything(update)
+    wanted = Capture.note(update.learner, update.objective, batch)
+    for state in before[0]:  # a count of steps and zero moments where there was nothing yet
+        for name in [key for key in state if key.endswith("_extra_state")]:
+            del state[name]
+    after = everything(update)
+    for state in after[0]:
+        for name in [key for key in state if key.endswith("_extra_state")]:
+            assert all(float(entry["step"]) == 0 and not entry["exp_avg"].any() and not entry["exp_avg_sq"].any()
+                       for optimizer in state.pop(name).values() for entry in optimizer["state"].values())
+    same(before, after)
+    assert [draw.kind for draw in wanted] == ["uniform", "uniform", "normal", "uniform", "normal"]
+    assert not draws.GIVEN
+
+
+@pytest.mark.parametrize("agent", ["amped", "becl", "cesd", "aps"])  # surgery; three batches; autograd, with hints
+def test_an_update_is_a_single_graph_for_the_compiler(agent):
+    torch._dynamo.reset()
+    plain, traced = pair(agent, Traced())
+    for _ in range(4):  # metrics, not weights: where a gradient is 0, Adam makes a step of its rounding
+        same(plain(), traced(), rtol=2e-3, atol=1e-5)
+
+
+def test_a_compiled_update_gives_the_same_numbers_within_rounding():
+    torch._dynamo.reset()
+    plain, compiled = pair("ddpg", Compiled())
+    for _ in range(5):
+        same(plain(), compiled(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_run_that_is_continued_equals_one_that_was_not():
+    torch._dynamo.reset()
+    whole, first, second = (updater("diayn", "preset=smoke") for _ in range(3))
+    for update in (whole, first, second):
+        update.learner.capture = Traced()
+    for _ in range(4):
+        whole()
+    for _ in range(2):
+        first()
+    for name in ("learner", "objective", "memory"):
+        getattr(second, name).load_state_dict(copy.deepcopy(getattr(first, name).state_dict()))
+    second.memory.rng.bit_generator.state = first.memory.rng.bit_generator.state
+    second.learner.learn_rng.set_state(first.learner.learn_rng.get_state())
+    for _ in range(2):
+        second()
+    same(everything(whole), everything(second))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_cuda_graph_gives_the_numbers_of_the_plain_update(agent):
+    plain, graphed = pair(agent, Graphed(required=True))
+    for _ in range(3):
+        same(plain(), graphed(), rtol=1e-5, atol=1e-6)
+    same(everything(plain), everything(graphed), rtol=1e-5, atol=1e-6)

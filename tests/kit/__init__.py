@@ -1,0 +1,1 @@
+"""What tests share: command lines, batches, bad input, awkward environments."""
