@@ -56,7 +56,7 @@ class Circle:
 def settings(regime: str, steps: int) -> dict[str, Any]:
     """The regime's own yaml; its schedule keeps the paper's share of the run (20,000 of 100,000 steps)."""
     sizes = ["skills.hidden_dim=64", f"skills.epsilon_decay={steps // 5}", "skills.warmup_frames=100"]
-    with hydra.initialize_config_dir(CONFIGS, version_base="1.3"):
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return resolve(hydra.compose("finetune", ["preset=cpu", "task=walker_run", f"skills={regime}",
                                                   *(sizes if regime in ALGORITHMS else [])]))
 

@@ -23,10 +23,10 @@ def measure_one(runner: Runner, repeats: int, steps: int) -> dict[str, float]:
 
     def play(count: int) -> None:
         runner.parts.eval_envs = envs[:count]
-        runner.evaluate_skills()
+        runner.evaluator.skills(0)
 
     times = interleaved({"together": lambda: play(len(envs)), "alone": lambda: play(1)}, repeats, 1)
-    total = steps * len(runner.evaluated)
+    total = steps * len(runner.evaluator.episodes)
     return {"steps_s": total / statistics.median(times["together"]), "side_by_side": len(envs),
             "alone_steps_s": total / statistics.median(times["alone"]), "ratio": ratio(times, "alone", "together")}
 

@@ -4,7 +4,6 @@ import copy
 import functools
 import io
 import math
-from pathlib import Path
 
 import hydra
 import numpy as np
@@ -19,17 +18,16 @@ from envs.dummy import Dummy
 from replay_buffer import Batch
 from run.build import make_objective
 from run.cli.schema import resolve
-from utils import Streams, UserError
+from utils import CONFIGS, Streams, UserError
 
 torch.set_num_threads(1)
-CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 AGENTS = ("amped", "amped_release", "amped_literal")
 SIZE, SKILLS = 24, 4
 
 
 @functools.cache
 def composed(*overrides):
-    with hydra.initialize_config_dir(CONFIGS, version_base="1.3"):
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return resolve(hydra.compose("pretrain", ["preset=smoke", *overrides]))
 
 

@@ -3,7 +3,6 @@
 What passes here waits for no device inside an update, and would run on a GPU.
 """
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import hydra
@@ -18,9 +17,8 @@ from agent.skills.sources import SkillSpace
 from replay_buffer import Batch
 from run.build import make_learner, make_objective
 from run.cli.schema import resolve
-from utils import Streams
+from utils import CONFIGS, Streams
 
-CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 WALKER = SimpleNamespace(obs_dim=24, action_dim=6)
 
 
@@ -81,7 +79,7 @@ class MetaMemory:
 
 def composed(*overrides):
     name = "finetune" if any(o.startswith("task=") for o in overrides) else "pretrain"
-    with hydra.initialize_config_dir(CONFIGS, version_base="1.3"):
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return resolve(hydra.compose(name, ["preset=smoke", *overrides]))
 
 

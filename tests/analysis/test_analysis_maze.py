@@ -13,11 +13,14 @@ from PIL import Image
 from agent.learners.policies import BetaPolicy
 from agent.policy import Policy
 from analysis.maze import __main__ as maze
+from analysis.maze import episodes, measure
 from analysis.maze import pictures as maze_pictures
+from analysis.maze.episodes import load, walk
 from analysis.maze.estimators import kl_entropy, mi_mine, particle_entropy, separability
+from analysis.maze.measure import COLUMNS
+from envs.episodes.measures import coverage, covered, mi_grid
 from envs.maze.geometry import inside
 from envs.maze.lanes import Lanes
-from envs.maze.measures import coverage, covered, mi_grid
 from tests.agent.learners.test_ppo import ppo
 
 SKILLS = 3
@@ -81,18 +84,18 @@ def compass():
 
 def test_each_skill_acts_in_its_own_episodes():
     lanes = Lanes("gymnasium:envs.maze:amped/CorridorMaze-v0", 1)
-    paths, skill = maze.play(compass(), lanes, np.eye(2, dtype=np.float32), 5, np.random.default_rng(0))
+    paths, skill = episodes.play(compass(), lanes, np.eye(2, dtype=np.float32), 5, np.random.default_rng(0))
     assert paths.shape == (10, 51, 2) and skill.tolist() == [0] * 5 + [1] * 5
     assert (paths[skill == 0, -1, 0] > 5).all() and (paths[skill == 1, -1, 0] < -5).all()
     assert (np.abs(paths[:, 0]) < 0.5).all() and len(np.unique(paths[:, 0, 0])) == 10  # the start distribution
-    fixed, _ = maze.play(compass(), lanes, np.eye(2, dtype=np.float32), 5, np.random.default_rng(0), maze.START)
-    np.testing.assert_allclose(fixed[:, 0], np.tile(maze.START, (10, 1)), atol=1e-5)
+    fixed, _ = episodes.play(compass(), lanes, np.eye(2, dtype=np.float32), 5, np.random.default_rng(0), maze_pictures.START)
+    np.testing.assert_allclose(fixed[:, 0], np.tile(maze_pictures.START, (10, 1)), atol=1e-5)
 
 
 def test_a_learner_and_the_policy_in_its_snapshot_walk_alike():
     learner, lanes, skills = ppo(), Lanes("gymnasium:envs.maze:amped/TreeMaze-v0", 1), np.eye(SKILLS, dtype=np.float32)
     policy = Policy(learner.policy, {"obs_dim": 2, "action_dim": 2, "skill_dim": SKILLS}, 0, one_hot=True)
-    ours, theirs = (maze.play(p, lanes, skills, 4, np.random.default_rng(0))[0] for p in (learner, policy))
+    ours, theirs = (episodes.play(p, lanes, skills, 4, np.random.default_rng(0))[0] for p in (learner, policy))
     assert np.array_equal(ours, theirs) and inside("tree", ours).all()
 
 
@@ -104,8 +107,8 @@ def test_a_row_holds_what_the_estimators_say_of_the_episodes(train, command, tmp
     snapshot, out = train(domain, agent), tmp_path / "new" / "rows.csv"
     assert command("measure", snapshot, "--out", out, *QUICK).code == 0
     (row,) = table(out)
-    assert tuple(row) == maze.COLUMNS
-    paths, skill = maze.load(snapshot).episodes(4)
+    assert tuple(row) == COLUMNS
+    paths, skill = load(snapshot).episodes(4)
     shape = {"tree_maze": "tree", "square_maze": "square_a"}[domain]
     assert paths.shape == (4 * SKILLS, 50, 2) and skill.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     states, label = np.concatenate(paths), np.repeat(skill, 50)
@@ -123,10 +126,10 @@ def test_the_floor_of_the_information_shuffles_whole_episodes():
     """Every episode has a place of its own: shuffled state by state, skills would leave far less than log n."""
     skill = np.repeat(np.arange(4), 5)
     paths = np.tile(np.arange(20.0)[:, None, None], (1, 50, 2))
-    values = maze.measures(paths, skill, "tree", seed=1, mine_steps=1)
+    values = episodes.measures(paths, skill, "tree", seed=1, mine_steps=1)
     assert values["mi_shuffled"] == pytest.approx(values["mi_grid"]) == pytest.approx(math.log(4))
     together = np.zeros((20, 50, 2)) + skill[:, None, None]  # the place is the skill
-    values = maze.measures(together, skill, "tree", seed=1, mine_steps=1)
+    values = episodes.measures(together, skill, "tree", seed=1, mine_steps=1)
     assert values["mi_grid"] == pytest.approx(math.log(4)) and values["mi_shuffled"] < 1
 
 
@@ -135,8 +138,8 @@ def test_the_floor_of_the_information_shuffles_whole_episodes():
     ("square_maze", "amped", ("surgery=sum", "alpha=0", "learner.policy=tanh_gaussian", "variant=plain")),
 ])
 def test_the_command_of_a_row_is_the_one_that_made_its_run(train, cli, shared, domain, agent, more):
-    run = maze.load(train(domain, agent, *more))
-    variant, words = maze.describe(run)
+    run = load(train(domain, agent, *more))
+    variant, words = measure.describe(run)
     assert variant == run.path.parts[-4]
     python, script, *overrides = shlex.split(words)
     assert (python, script) == ("python", "pretrain.py")
@@ -243,26 +246,18 @@ def test_of_each_skill_the_first_twenty_trajectories_are_drawn(tmp_path):
         assert np.array_equal(pixels(tmp_path / "all.png"), pixels(tmp_path / "first.png")) == same
 
 
-def test_a_picture_of_a_policy_starts_at_one_point_and_follows_its_skills(tmp_path):
-    maze.picture(compass(), "corridor", np.eye(2, dtype=np.float32), tmp_path / "a.png", np.random.default_rng(0))
-    image = pixels(tmp_path / "a.png")[:-40]
-    left, right = np.array_split(image, 2, axis=1)
-    blue, orange = maze_pictures.colours(2)
-    assert nearest(right, blue) < 20 < nearest(left, blue) and nearest(left, orange) < 20 < nearest(right, orange)
-
-
 def test_the_numbers_in_a_panel_are_those_of_its_row(train, command, tmp_path):
     snapshot, out = train(), tmp_path / "rows.csv"
     assert command("measure", snapshot, "--out", out, "--mine-steps", 1).code == 0
     (row,) = table(out)
-    panel = maze.panel_of(maze.load(snapshot), "a title")
+    panel = maze_pictures.panel_of(load(snapshot), "a title")
     assert panel.small == f"3 skills, coverage {float(row['coverage']):.2f}, MI {float(row['mi_grid']):.2f} nats"
     assert panel.paths.shape == (60, 51, 2)
 
 
 def test_missed_squares_are_what_coverage_lacks_and_are_named_by_their_cell(train, command):
     snapshot = train()
-    states = maze.load(snapshot).episodes(maze.EPISODES)[0].reshape(-1, 2)
+    states = load(snapshot).episodes(maze_pictures.EPISODES)[0].reshape(-1, 2)
     centres, enough = covered(states, "tree")
     assert len(centres) == 31 * 16 and enough.mean() == coverage(states, "tree")
     done = command("missed", snapshot)
@@ -274,8 +269,8 @@ def test_missed_squares_are_what_coverage_lacks_and_are_named_by_their_cell(trai
 
 def test_six_full_panels_stay_small(tmp_path):
     rng, lanes = np.random.default_rng(0), Lanes("gymnasium:envs.maze:amped/SquareMaze-v0", 1)
-    paths = maze.walk(lanes, lambda obs: rng.uniform(-1, 1, obs.shape), 500, rng)
-    panel = maze_pictures.Panel(paths, np.arange(500) % 25, "square_a", "a title", "small print", maze.START)
+    paths = walk(lanes, lambda obs: rng.uniform(-1, 1, obs.shape), 500, rng)
+    panel = maze_pictures.Panel(paths, np.arange(500) % 25, "square_a", "a title", "small print", maze_pictures.START)
     maze_pictures.draw_figure([panel] * 6, tmp_path / "six.png")
     assert (tmp_path / "six.png").stat().st_size < 200_000
 

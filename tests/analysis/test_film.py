@@ -299,7 +299,7 @@ def test_the_same_frames_are_the_same_film_whatever_was_in_the_memory_before(tmp
 import sys
 from pathlib import Path
 import numpy as np
-from agent.video import write_film
+from run.video import write_film
 for side in (66, 98, 130):
     noise = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
     write_film(Path(sys.argv[1], f"{side}.mp4"), [np.roll(noise, step, 0) for step in range(6)], 20)

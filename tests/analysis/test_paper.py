@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import envs
-from analysis.paper import PAPER, claim, gains, load, names
+from analysis.paper import gains
+from experiment.paper import PAPER, claim, load, names
 
 BASELINES = ["amped", "cesd", "cic", "becl", "apt", "rnd", "diayn", "ddpg", "comsd"]
 RETURNS = {  # table: its methods, and how many of the twelve tasks it has

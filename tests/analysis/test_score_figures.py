@@ -13,6 +13,7 @@ from analysis.frames.runs import read_curves, read_runs, read_train
 from analysis.scores import aggregate as scores
 from analysis.scores import figures as figures
 from experiment import paper
+from experiment.labels import LABELS
 from utils import CONFIGS, UserError
 
 TASKS = list(envs.TASKS)
@@ -39,8 +40,8 @@ def some_scores(methods=("amped", "cic"), tasks=TASKS[:3], seeds=(1, 2, 3), fram
 
 def test_every_method_has_a_colour_a_marker_and_a_name_of_its_own():
     agents = {path.stem for path in (CONFIGS / "agent").glob("*.yaml")}
-    assert agents <= set(palette.LABELS)
-    for table in (palette.PALETTE, palette.MARKERS, palette.LABELS):
+    assert agents <= set(LABELS)
+    for table in (palette.PALETTE, palette.MARKERS, LABELS):
         assert len(set(table.values())) == len(table)
     assert {palette.base(agent) for agent in agents} <= set(palette.PALETTE)
 

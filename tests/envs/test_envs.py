@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import dm_env
 import gymnasium
@@ -13,8 +12,8 @@ import torch
 
 import envs
 from envs.dummy import Dummy
+from utils import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 SIZES = {"walker": (24, 6, 1000), "quadruped": (78, 12, 1000), "jaco": (55, 9, 250)}
 PENDULUM = "gymnasium:Pendulum-v1"
 

@@ -10,9 +10,9 @@ from gymnasium.utils.env_checker import check_env
 
 import envs
 from benchmarks.maze import step_plain, wall_set
-from envs.maze import IDS, MazeBatch, MazeEnv, free_cells, inside, uniform, unit_walls, walls
-from envs.maze.core import MAX_ACTION, advance
-from envs.maze.geometry import EDGE, PLANS, geometry
+from envs.maze import IDS, MazeEnv
+from envs.maze.core import MAX_ACTION, MazeBatch, advance
+from envs.maze.geometry import EDGE, PLANS, free_cells, geometry, inside, uniform, unit_walls, walls
 
 # maze: cells, unit walls, horizontal wall runs "y: from..to", vertical ones "x: from..to"; +-(a..b) stands for both
 # sides, "full" for the box. These are EDL's walls, stated apart from the table of open pairs that the code has.

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from analysis import figure
-from analysis.maze import __main__ as maze
+from analysis.maze import measure
 from analysis.maze import pictures as maze_pictures
 from analysis.maze import rows as maze_rows
 from analysis.maze import tables as maze_tables
+from analysis.maze.episodes import load
 from experiment import definition as experiment
 from tests.analysis.test_analysis_maze import nearest, pixels
 from tests.kit.cli import assert_same_run, finish
@@ -198,13 +199,13 @@ def test_one_command_trains_measures_and_draws_and_the_next_time_does_none_of_it
     assert done.code == 0 and done.err == "", done.err
     picture, rows = shared / "figures/fig_tree6.png", table(shared / "figures/fig_tree6.csv")
     assert done.out.splitlines()[-1] == f"picture: {picture}" and "measuring 2 of 2 rows, 2 at a time" in done.out
-    assert [row["agent"] for row in rows] == ["diayn", "amped"] and tuple(rows[0]) == maze.COLUMNS
+    assert [row["agent"] for row in rows] == ["diayn", "amped"] and tuple(rows[0]) == measure.COLUMNS
 
     assert cli("pretrain", *(word for word in amped.words if not word.startswith("run_root"))).code == 0  # by hand
     assert_same_run(amped.path, cli.root / amped.path.relative_to(shared))
     for run, row in zip((diayn, amped), rows, strict=True):
         options = argparse.Namespace(episodes=4, mine_steps=20)
-        assert row == maze.as_text(maze.measure_snapshot(maze.load(run.snapshot()), options))
+        assert row == measure.as_text(measure.measure_snapshot(load(run.snapshot()), options))
         shown = next(line.split() for line in done.out.splitlines() if line.startswith(f"  {run.label} "))
         assert shown[2:] == [f"{float(row[name]):.3f}" for name in maze_tables.SHOWN]
     colours = maze_pictures.colours(3)

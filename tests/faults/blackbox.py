@@ -13,7 +13,8 @@ import struct
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from utils import ROOT
+
 PHASES = ("starting", "step", "update", "selector update", "evaluation", "checkpoint", "snapshot", "finishing")
 FIELDS = ("phase", "frame", "updates", "train_steps", "eval_steps", "replayed")
 

@@ -104,7 +104,7 @@ def test_a_sigterm_in_mid_evaluation_saves_and_the_evaluation_is_made_again(cli,
 UNREACHABLE = """
 import sys, torch
 from pathlib import Path
-from agent import logger
+from run import logger
 logger.WANDB_SECONDS = 1
 made = logger.Logger(Path(sys.argv[1]), use_tb=False, use_wandb=True, project="p", name="n", config={"seed": 1})
 made.add({"loss": torch.tensor(2.0)})

@@ -3,7 +3,6 @@
 import copy
 import functools
 import io
-from pathlib import Path
 from types import SimpleNamespace
 
 import hydra
@@ -18,10 +17,9 @@ from replay_buffer import Batch
 from run.build import make_objective
 from run.cli.schema import resolve
 from tests.agent import test_meta_device  # the guard that refuses tensors on the host
-from utils import Streams, UserError
+from utils import CONFIGS, Streams, UserError
 
 torch.set_num_threads(1)
-CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 ENV = SimpleNamespace(obs_dim=4, action_dim=2)
 SIZE, SKILLS = 24, 4
 
@@ -29,7 +27,7 @@ SIZE, SKILLS = 24, 4
 @functools.cache
 def composed(agent: str, *overrides: str) -> dict:
     """The config of `pretrain.py agent=<agent> preset=smoke <overrides>`. Shared: do not write into it."""
-    with hydra.initialize_config_dir(CONFIGS, version_base="1.3"):
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return resolve(hydra.compose("pretrain", [f"agent={agent}", "preset=smoke", *overrides]))
 
 

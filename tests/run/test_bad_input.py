@@ -5,6 +5,7 @@ Generated from the configs (bad_input.py, bad_commands.py), derandomised: every 
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import os
 import re
@@ -19,7 +20,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from analysis import figure
-from analysis.theory import study as theory
 from experiment import local, slurm
 from run import build
 from run.cli.guard import guard
@@ -82,9 +82,11 @@ def run_here(case) -> Output:
                 guard.launch(SCRIPTS[case.command].main)
             else:
                 sys.argv = [case.command, *case.words]
-                module = importlib.import_module(case.command)
+                found = importlib.util.find_spec(case.command)
+                own = f"{case.command}.__main__" if found.submodule_search_locations else case.command
+                module = importlib.import_module(own)
                 name = case.command.removeprefix("analysis.")
-                getattr(module, "main", lambda: theory.run(name, module.__doc__, module.study))()
+                module.main()
         except SystemExit as stop:
             code = stop.code
         finally:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.skills.sources import SkillSource, SkillSpace
 from envs.dummy import Dummy
-from run.loop import Runner
+from run.evaluation import Evaluator
 
 
 def returns(path):
@@ -37,11 +37,12 @@ def test_returns_do_not_depend_on_how_many_run_side_by_side(cli, phase, words, p
 def test_a_short_episode_ends_alone_and_each_has_its_own_skill_and_start():
     lengths, space = (3, 7, 5), SkillSpace("one_hot", 3)
     sources = [SkillSource(space, skill) for skill in np.eye(3, dtype=np.float32)]
-    stub = SimpleNamespace(
-        config={"eval_episode_steps": None, "save_video": False}, signum=None, evaluated=[],
-        parts=SimpleNamespace(eval_envs=[Dummy(seed=9, length=length) for length in lengths]),
-        _check_finite=lambda **_: None, _act=lambda obs, skills, explore: skills[:, :2] / 2)  # tells the skill
-    episodes = Runner._side_by_side(stub, sources, [5, 5, 6])
+    evaluator = Evaluator(
+        {"eval_episode_steps": None, "save_video": False}, None,
+        SimpleNamespace(eval_envs=[Dummy(seed=9, length=length) for length in lengths]), pause=lambda: None,
+        act=lambda obs, skills: skills[:, :2] / 2)  # tells the skill
+    evaluator.play(0, sources, [5, 5, 6])
+    episodes = evaluator.episodes
     assert [len(episode.states) for episode in episodes] == list(lengths)
     assert [episode.total for episode in episodes] == [sum(range(1, length + 1)) for length in lengths]
     for episode, source in zip(episodes, sources, strict=True):

@@ -5,15 +5,12 @@ import io
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from run.logger import Logger
-from utils import UserError
-
-ROOT = Path(__file__).resolve().parent.parent
+from utils import ROOT, UserError
 
 
 def make(path, **switches):
@@ -235,7 +232,7 @@ def run(code, path, **environment):
 WANDB = """
 import sys, torch
 from pathlib import Path
-from agent.logger import Logger
+from run.logger import Logger
 from utils import UserError
 try:
     logger = Logger(Path(sys.argv[1]), use_tb=False, use_wandb=True, project="p", name="n", config={"seed": 1})

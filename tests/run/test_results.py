@@ -11,7 +11,6 @@ import time
 import numpy as np
 import pytest
 from dm_env import Environment, restart, specs, transition
-from test_replay import Diary, what_happens
 
 import envs
 from analysis.choices import BINS, draw, shares
@@ -19,6 +18,7 @@ from run import results
 from tests.kit.cli import rows
 from tests.run.test_config import composed
 from tests.run.test_resume import stop_at
+from tests.test_replay import Diary, what_happens
 from utils import ROOT, load_torch, save_torch, versions
 
 EXPERTS = {"walker_stand": 984, "walker_walk": 971, "walker_run": 796, "walker_flip": 799,

@@ -15,7 +15,7 @@ from run.directory import run_path, variant_name
 from tests.kit.bad_input import SETTINGS, is_fixed, leaves, wrong_values
 from utils import ROOT, UserError
 
-CODE = [*(ROOT / "agent").glob("*.py"), ROOT / "replay_buffer.py"]
+CODE = [*(ROOT / "agent").rglob("*.py"), *(ROOT / "run").rglob("*.py"), ROOT / "replay_buffer.py"]
 
 
 @functools.cache

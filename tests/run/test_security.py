@@ -297,7 +297,7 @@ def test_classes_named_in_configs_are_looked_up_in_two_files_only():
     """And what they are given is the user's own config: see the booby trap above."""
     users = {str(path.relative_to(ROOT)) for path in PRODUCT
              for name, _ in calls(parsed(path)) if name == "load_class"}
-    assert users == {"agent/build.py", "agent/skills.py"}
+    assert users == {"run/build.py", "agent/skills/sources.py"}
 
 
 # ------------------------------------------------------------------------------------------------- inside run_root
@@ -354,4 +354,4 @@ def test_nothing_is_sent_unless_asked_for():
                 [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
             for name in {each.partition(".")[0] for each in names} & NETWORK:
                 asked.setdefault(name, []).append((str(path.relative_to(ROOT)), node.col_offset > 0))
-    assert asked == {"wandb": [("agent/logger.py", True)]}  # inside a function
+    assert asked == {"wandb": [("run/logger.py", True)]}  # inside a function

@@ -196,7 +196,7 @@ def gradient(learner, objective, r):
     """The gradient that the first minibatch (here: all rows) steps along."""
     caught = []
     learner.opt.step = caught.append
-    learner.learn(r, objective)
+    learner.improve(r, objective)
     return caught[0]
 
 
@@ -280,7 +280,7 @@ def test_it_learns_to_go_where_each_skill_is_paid_for():
     learner = ppo("preset=cpu", "learner.lr=1e-3", streams=("a",))
     objective = Given(a=lambda batch: (batch.action * (batch.skill @ directions)).sum(1, keepdim=True))
     for seed in range(25):
-        learner.learn(rollout(learner, seed, steps=20, lanes=30), objective)
+        learner.improve(rollout(learner, seed, steps=20, lanes=30), objective)
     with torch.no_grad():
         mean = torch.stack([learner.policy(torch.cat([torch.randn(50, 2), torch.eye(SKILLS)[z].expand(50, -1)], 1))
                             .mean(0) for z in range(SKILLS)])
@@ -430,7 +430,7 @@ def test_policy_and_values_see_normalised_inputs(policy):
 def test_the_moments_move_after_a_rollout_was_learned_from_and_travel_with_the_policy(cli):
     learner = ppo("learner.normalize_inputs=true")
     r = rollout(learner)
-    learner.learn(r, Given(a=right, b=right))
+    learner.improve(r, Given(a=right, b=right))
     x = torch.cat([r.obs, r.skill], 2).flatten(0, 1)
     torch.testing.assert_close(learner.policy.norm.mean, x.mean(0))
     other = ppo("learner.normalize_inputs=true", seed=2)

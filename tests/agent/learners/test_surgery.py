@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-from pathlib import Path
 
 import hydra
 import numpy as np
@@ -18,10 +17,9 @@ from agent.learners.surgery import ProjectConflict, SumGradients, flat_grad, pro
 from agent.parts.networks import Critic
 from run.build import make_surgery
 from run.cli.schema import resolve
-from utils import UserError
+from utils import CONFIGS, UserError
 
 torch.set_num_threads(1)
-CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 STREAMS = ("diversity", "exploration")
 
 
@@ -39,7 +37,7 @@ def surgery(p, first="diversity", seed=0):
 
 @functools.cache
 def composed(*overrides):
-    with hydra.initialize_config_dir(CONFIGS, version_base="1.3"):
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return resolve(hydra.compose("pretrain", ["preset=smoke", *overrides]))
 
 

@@ -3,7 +3,6 @@
 import copy
 import io
 from itertools import pairwise
-from pathlib import Path
 
 import hydra
 import numpy as np
@@ -12,9 +11,8 @@ import torch
 
 from agent.skills.sources import Fixed, SkillSource, SkillSpace, Switching, make_skills
 from run.cli.schema import resolve
-from utils import UserError
+from utils import CONFIGS, UserError
 
-CONFIGS = str(Path(__file__).resolve().parent.parent / "configs")
 OBS = np.zeros(3, np.float32)
 MANY = 1000  # so many skills that a redraw is seen: one in a thousand repeats
 
@@ -198,7 +196,7 @@ def test_a_source_continues_from_a_checkpoint(kind):
 
 
 def composed(name, *overrides):
-    with hydra.initialize_config_dir(CONFIGS, version_base="1.3"):
+    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return resolve(hydra.compose(name, ["preset=smoke", *overrides]))
 
 
