@@ -59,7 +59,8 @@ bench: $(STAMP)  ## time of updates, simulators, replay and loop beside plain re
 test: $(STAMP)  ## the test suite on all cores; ARGS="-k surgery", ARGS="-m slow" or ARGS="-n 0" (one process) for pytest
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
-lint: $(STAMP)  ## ruff
+lint: $(STAMP)  ## ruff: format and rules
+	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m ruff check $(ARGS)
 
 clean:  ## remove .venv and caches; runs/ stays

@@ -1,4 +1,5 @@
-"""Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (--help lists the choices)."""
+"""Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (--help lists the
+choices)."""
 
 import functools
 import sys

@@ -1,4 +1,5 @@
-"""Reward-free pre-training: python pretrain.py agent=amped domain=walker (--help lists the choices)."""
+"""Reward-free pre-training: python pretrain.py agent=amped domain=walker (--help lists the
+choices)."""
 
 import functools
 from pathlib import Path

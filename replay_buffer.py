@@ -1,4 +1,5 @@
-"""One preallocated ring of time steps; n-step batches are gathered from it, never across an episode's end."""
+"""One preallocated ring of time steps; n-step batches are gathered from it, never across an
+episode's end."""
 
 from __future__ import annotations
 
@@ -24,19 +25,41 @@ class Batch(NamedTuple):
 
 
 class ReplayBuffer:
-    """A row is a time step: its observation, and the action, reward, discount and skill of the step out of it.
+    """A row is a time step: its observation, and the action, reward, discount and skill of the step
+    out of it.
 
-    An episode of L steps takes L + 1 rows; the last one holds only the final observation. Observations are stored
-    once, so a million walker rows take 0.15 GB.
+    An episode of L steps takes L + 1 rows; the last one holds only the final observation.
+    Observations are stored once, so a million walker rows take 0.15 GB.
     """
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, capacity: int, nstep: int, gamma: float,
-                 skill_index: str, rng: np.random.Generator, device: torch.device | str = "cpu",
-                 one_hot: bool = True):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        capacity: int,
+        nstep: int,
+        gamma: float,
+        skill_index: str,
+        rng: np.random.Generator,
+        device: torch.device | str = "cpu",
+        one_hot: bool = True,
+    ):
         if capacity <= nstep + 1:
-            raise UserError(f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more")
-        self.legacy_skill = choose("replay.skill_index", skill_index, ("acting", "legacy")) == "legacy"
-        self.capacity, self.nstep, self.gamma, self.rng, self.device = capacity, nstep, gamma, rng, device
+            raise UserError(
+                f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more"
+            )
+        self.legacy_skill = (
+            choose("replay.skill_index", skill_index, ("acting", "legacy")) == "legacy"
+        )
+        self.capacity, self.nstep, self.gamma, self.rng, self.device = (
+            capacity,
+            nstep,
+            gamma,
+            rng,
+            device,
+        )
         self.fields = {
             "obs": np.zeros((capacity, obs_dim), np.float32),
             "action": np.zeros((capacity, action_dim), np.float32),
@@ -58,15 +81,28 @@ class ReplayBuffer:
         return sum(array.nbytes for array in self.fields.values())
 
     def begin(self, obs: np.ndarray) -> None:
-        """An episode starts: its first observation takes the row after the previous episode's last one."""
+        """An episode starts: its first observation takes the row after the previous episode's last
+        one."""
         if self.size:
             self.head = (self.head + 1) % self.capacity
         self._place(obs, 0)
 
-    def add(self, action: np.ndarray, skill: np.ndarray, reward: float, discount: float, next_obs: np.ndarray) -> None:
+    def add(
+        self,
+        action: np.ndarray,
+        skill: np.ndarray,
+        reward: float,
+        discount: float,
+        next_obs: np.ndarray,
+    ) -> None:
         """One step out of the current row; skill and action enter together."""
         f, row = self.fields, self.head
-        f["action"][row], f["skill"][row], f["reward"][row, 0], f["discount"][row, 0] = action, skill, reward, discount
+        f["action"][row], f["skill"][row], f["reward"][row, 0], f["discount"][row, 0] = (
+            action,
+            skill,
+            reward,
+            discount,
+        )
         self.head = (row + 1) % self.capacity
         step = int(f["episode_step"][row]) + 1
         self._place(next_obs, step)
@@ -74,7 +110,8 @@ class ReplayBuffer:
             self._mark((self.head - self.nstep) % self.capacity, True)
 
     def _place(self, obs: np.ndarray, episode_step: int) -> None:
-        # A start reads the rows after it; those behind the head lost their own rows, and so their marks, before.
+        # A start reads the rows after it; those behind the head lost their own rows, and so their
+        # marks, before.
         self._mark(self.head, False)
         self.fields["obs"][self.head] = obs
         self.fields["episode_step"][self.head] = episode_step
@@ -85,9 +122,12 @@ class ReplayBuffer:
         self.fields["valid"][row] = valid
 
     def sample_rows(self, batch_size: int) -> np.ndarray:
-        """Uniform over the rows where an n-step transition starts; nearly all are, so the rest is redrawn."""
+        """Uniform over the rows where an n-step transition starts; nearly all are, so the rest is
+        redrawn."""
         if self.num_valid == 0:
-            raise UserError(f"no episode has {self.nstep} steps yet; raise num_seed_frames or lower replay.nstep")
+            raise UserError(
+                f"no episode has {self.nstep} steps yet; raise num_seed_frames or lower replay.nstep"
+            )
         rows = self.rng.integers(self.size, size=batch_size)
         while (bad := ~self.fields["valid"][rows]).any():
             rows[bad] = self.rng.integers(self.size, size=int(bad.sum()))
@@ -111,16 +151,26 @@ class ReplayBuffer:
         for at in steps[:n]:
             reward += discount * f["reward"].take(at, 0)
             discount *= np.float32(self.gamma) * f["discount"].take(at, 0)
-        arrays = (f["obs"].take(rows, 0), f["action"].take(rows, 0), reward, discount, f["obs"].take(steps[n], 0),
-                  f["skill"].take(self._acted(rows), 0).astype(np.float32), f["obs"].take(steps[1], 0))
+        arrays = (
+            f["obs"].take(rows, 0),
+            f["action"].take(rows, 0),
+            reward,
+            discount,
+            f["obs"].take(steps[n], 0),
+            f["skill"].take(self._acted(rows), 0).astype(np.float32),
+            f["obs"].take(steps[1], 0),
+        )
         return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
 
     def recent_skills(self, count: int) -> list[np.ndarray]:
-        """Indices of the one-hot skills of the last `count` episodes, oldest first; the last may be unfinished."""
+        """Indices of the one-hot skills of the last `count` episodes, oldest first; the last may be
+        unfinished."""
         f = self.fields
         rows = (self.head - self.size + 1 + np.arange(self.size)) % self.capacity  # oldest first
         starts = np.flatnonzero(f["episode_step"][rows] == 0)
-        episodes = [part[:-1] for part in np.split(rows, starts)[1:]]  # the last row of an episode has no action
+        episodes = [
+            part[:-1] for part in np.split(rows, starts)[1:]
+        ]  # the last row of an episode has no action
         return [f["skill"][part].argmax(1) for part in episodes[-count:] if len(part)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,8 +186,8 @@ class ReplayBuffer:
 
 
 class DeviceReplayBuffer(ReplayBuffer):
-    """Batches are gathered on the device, from a copy of the ring there. Rows are drawn here, by the same numbers; what
-    came since the last batch is sent before it, in one piece."""
+    """Batches are gathered on the device, from a copy of the ring there. Rows are drawn here, by
+    the same numbers; what came since the last batch is sent before it, in one piece."""
 
     COLUMNS = ("obs", "action", "reward", "discount", "skill")
 
@@ -157,8 +207,12 @@ class DeviceReplayBuffer(ReplayBuffer):
 
     def gather(self, rows: np.ndarray) -> Batch:
         self._send()
-        at = torch.from_numpy(np.stack([rows, self._acted(rows)])).to(self.device, non_blocking=True)
-        steps = [self.table[(at[0] + i) % self.capacity] for i in range(self.nstep + 1)]  # (B, width) each
+        at = torch.from_numpy(np.stack([rows, self._acted(rows)])).to(
+            self.device, non_blocking=True
+        )
+        steps = [
+            self.table[(at[0] + i) % self.capacity] for i in range(self.nstep + 1)
+        ]  # (B, width) each
         parts = [step.split(self.widths, 1) for step in steps]
         reward, discount = torch.zeros_like(parts[0][2]), torch.ones_like(parts[0][3])
         for _, _, r, d, _ in parts[: self.nstep]:
@@ -172,7 +226,9 @@ class DeviceReplayBuffer(ReplayBuffer):
         # The row before the oldest new one got its action after it was sent.
         rows = (self.head - np.arange(min(self.behind + 1, self.capacity))) % self.capacity
         if self.behind:
-            block = np.concatenate([self.fields[name][rows].astype(np.float32) for name in self.COLUMNS], 1)
+            block = np.concatenate(
+                [self.fields[name][rows].astype(np.float32) for name in self.COLUMNS], 1
+            )
             at = torch.from_numpy(rows).to(self.device, non_blocking=True)
             self.table[at] = torch.from_numpy(block).to(self.device, non_blocking=True)
         self.behind = 0

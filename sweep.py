@@ -1,7 +1,8 @@
-"""All runs of an experiment: python sweep.py experiment=NAME cluster=local|slurm action=plan|run|status|cancel (--help)
+"""All runs of an experiment: python sweep.py experiment=NAME cluster=local|slurm
+action=plan|run|status|cancel (--help)
 
-Each run is an ordinary run of pretrain.py or finetune.py, a fine-tuning after its own pre-training. The same command
-again runs what is missing, unfinished or failed, and nothing else.
+Each run is an ordinary run of pretrain.py or finetune.py, a fine-tuning after its own pre-training.
+The same command again runs what is missing, unfinished or failed, and nothing else.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ def plan(experiment: Experiment) -> None:
         for depth, each in enumerate([run, *after.get(run.path, [])]):
             hours = costs.hours.get(str(each.path))
             mark = "  -> " if depth else ""
-            print(f"{states[each.path]:<22}{'' if hours is None else cost.spell(hours):>9}  {mark}{each.phase} "
-                  f"{each.name}")
+            print(
+                f"{states[each.path]:<22}{'' if hours is None else cost.spell(hours):>9}  {mark}{each.phase} "
+                f"{each.name}"
+            )
 
 
 def table_hint(experiment: Experiment, words: list[str]) -> str:
@@ -51,12 +54,17 @@ def table_hint(experiment: Experiment, words: list[str]) -> str:
 
 
 def main() -> None:
-    parser = Parser(description=__doc__.partition("\n")[0],
-                    epilog=f"experiments: {', '.join(names())}")
-    parser.add_argument("words", nargs="*", metavar="key=value",
-                        help="experiment=NAME or FILE.yaml; cluster=local (default) or slurm; action=run (default), "
-                             "plan, status or cancel; cluster.KEY= for configs/cluster/*.yaml; the rest as for python "
-                             "-m analysis.plan")
+    parser = Parser(
+        description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(names())}"
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="key=value",
+        help="experiment=NAME or FILE.yaml; cluster=local (default) or slurm; action=run (default), "
+        "plan, status or cancel; cluster.KEY= for configs/cluster/*.yaml; the rest as for python "
+        "-m analysis.plan",
+    )
     words = parser.parse_args().words
     run_command(lambda: sweep(words))
 

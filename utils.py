@@ -1,4 +1,5 @@
-"""What every room needs: errors, the repository's own paths, random streams, atomic files, snapshots."""
+"""What every room needs: errors, the repository's own paths, random streams, atomic files,
+snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ import torch
 
 ROOT = Path(__file__).resolve().parent
 CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # the last is what Slurm's --signal sends before the time is up
+STOPS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+)  # the last is what Slurm's --signal sends before the time is up
 SNAPSHOT_FORMAT = 1
 MARK = b"crc32:"  # of a sealed file's comment, which ends it
 MARK_LENGTH = len(MARK) + 8
@@ -45,7 +50,9 @@ class Interrupted(Exception):
     """One of STOPS arrived; the run is saved and can be continued."""
 
     def __init__(self, signum: int, saved: str):
-        super().__init__(f"{signal.Signals(signum).name}: {saved}; the same command continues there")
+        super().__init__(
+            f"{signal.Signals(signum).name}: {saved}; the same command continues there"
+        )
         self.exit_code = 128 + signum
 
 
@@ -60,7 +67,7 @@ def choose(key: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-# ------------------------------------------------------------------------------------------------ randomness
+# --------------------------------------------------------------------------------------- randomness
 
 
 def stream_seed(seed: int, *names: str | int) -> int:
@@ -70,7 +77,8 @@ def stream_seed(seed: int, *names: str | int) -> int:
 
 
 class Streams:
-    """Named random generators, one per consumer, so that drawing more in one place moves no other number."""
+    """Named random generators, one per consumer, so that drawing more in one place moves no other
+    number."""
 
     def __init__(self, seed: int, device: torch.device | str = "cpu"):
         self.seed, self.device = seed, torch.device(device)
@@ -78,14 +86,18 @@ class Streams:
         self._torch: dict[str, torch.Generator] = {}
 
     def numpy(self, name: str) -> np.random.Generator:
-        return self._numpy.setdefault(name, np.random.Generator(np.random.PCG64(stream_seed(self.seed, name))))
+        return self._numpy.setdefault(
+            name, np.random.Generator(np.random.PCG64(stream_seed(self.seed, name)))
+        )
 
     def torch(self, name: str) -> torch.Generator | None:
         """A generator on the learner's device; None on `meta`, which has none."""
         if self.device.type == "meta":
             return None
         if name not in self._torch:
-            self._torch[name] = torch.Generator(self.device).manual_seed(stream_seed(self.seed, name))
+            self._torch[name] = torch.Generator(self.device).manual_seed(
+                stream_seed(self.seed, name)
+            )
         return self._torch[name]
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,7 +113,7 @@ class Streams:
             self.torch(name).set_state(value.cpu())
 
 
-# ----------------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------- files
 
 
 @contextlib.contextmanager
@@ -110,12 +122,15 @@ def writing(path: Path):
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write {path}: {FULL.get(error.errno) or error.strerror or error}; what was written "
-                        "before is intact") from error
+        raise UserError(
+            f"cannot write {path}: {FULL.get(error.errno) or error.strerror or error}; what was written "
+            "before is intact"
+        ) from error
 
 
 def write_atomic(path: Path, write) -> None:
-    """Write through a temporary file and a rename: a reader, a kill or a full disk never leaves half a file."""
+    """Write through a temporary file and a rename: a reader, a kill or a full disk never leaves
+    half a file."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -149,7 +164,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read ({error}); remove it to run that again") from error
 
 
-# ----------------------------------------------------------------------------------------------- sealed files
+# ------------------------------------------------------------------------------------- sealed files
 #
 # A CRC-32 over a whole torch file, kept as the comment of its zip archive: readers pass over it; one flipped bit or a
 # missing end does not pass it. torch writes a CRC-32 for each record and never looks at it.
@@ -160,12 +175,14 @@ class Damaged(Exception):
 
 
 def _tail(crc: int) -> bytes:
-    """The last bytes of a sealed file: the length of the comment, which torch leaves at 0, and the comment."""
+    """The last bytes of a sealed file: the length of the comment, which torch leaves at 0, and the
+    comment."""
     return MARK_LENGTH.to_bytes(2, "little") + MARK + b"%08x" % crc
 
 
 class Sealing:
-    """A file for torch.save that sums what is written, and keeps the reason of a failure, which torch does not."""
+    """A file for torch.save that sums what is written, and keeps the reason of a failure, which
+    torch does not."""
 
     def __init__(self, file: BinaryIO):
         self.file, self.crc = file, 0
@@ -190,8 +207,8 @@ class Sealing:
 
 
 def verify(path: Path) -> None:
-    """Raises Damaged unless the bytes are those that were written. A file from before the seal has only the checksums
-    of its records, which are checked instead."""
+    """Raises Damaged unless the bytes are those that were written. A file from before the seal has
+    only the checksums of its records, which are checked instead."""
     with path.open("rb") as file:
         body = file.seek(0, os.SEEK_END) - 2 - MARK_LENGTH
         file.seek(max(body, 0))
@@ -212,7 +229,14 @@ def _verify_records(path: Path) -> None:
             if archive.comment:
                 raise Damaged("its checksum is not readable")
             bad = archive.testzip()
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         raise Damaged(f"truncated, or not one of ours: {error}") from error
     if bad:
         raise Damaged(f"the checksum of its record {bad} does not match")
@@ -220,6 +244,7 @@ def _verify_records(path: Path) -> None:
 
 def save_torch(path: Path, payload: dict[str, Any]) -> None:
     """torch.save, atomic and sealed."""
+
     def write(file) -> None:
         sealing = Sealing(file)
         try:
@@ -236,14 +261,18 @@ def save_torch(path: Path, payload: dict[str, Any]) -> None:
 def out_of_memory(error: BaseException) -> bool:
     """numpy's, torch's and CUDA's way of saying it."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "allocate memory" in str(error))
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    )
 
 
 def why_refused(error: Exception) -> str:
-    """The reason of torch.load in a line, without its advice to load the file with weights_only=False."""
+    """The reason of torch.load in a line, without its advice to load the file with
+    weights_only=False."""
     text = str(error).strip() or type(error).__name__
     if found := re.search(r"GLOBAL (\S+)", text):
-        hint = "; snapshots of URLB-family code: python -m analysis.import_release" * found[1].startswith("agent.")
+        hint = "; snapshots of URLB-family code: python -m analysis.import_release" * found[
+            1
+        ].startswith("agent.")
         return f"it names {found[1]}, which is neither a tensor nor plain Python; nothing was executed{hint}"
     found = re.search(r"WeightsUnpickler error: (.+)", text)
     first = (found[1] if found else text.splitlines()[0]).partition(" In PyTorch ")[0].strip()
@@ -251,7 +280,8 @@ def why_refused(error: Exception) -> str:
 
 
 def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Load tensors and plain Python only (`weights_only`), after the checksum: no file can run code here."""
+    """Load tensors and plain Python only (`weights_only`), after the checksum: no file can run code
+    here."""
     try:
         verify(path)
         with warnings.catch_warnings():
@@ -264,16 +294,21 @@ def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dic
             raise  # the file may be sound
         raise Unreadable(f"{path} is not a readable {what} ({why_refused(error)})") from error
     if not isinstance(payload, dict) or payload.get("kind") != what:
-        raise Unreadable(f"{path} holds no {what}, but {type(payload).__name__}; give a file written by pretrain.py")
+        raise Unreadable(
+            f"{path} holds no {what}, but {type(payload).__name__}; give a file written by pretrain.py"
+        )
     return payload
 
 
 def versions() -> dict[str, str]:
     """The releases that can move numbers (mujoco changes contacts between releases)."""
-    return {name: metadata.version(name) for name in ("torch", "numpy", "mujoco", "dm_control", "gymnasium")}
+    return {
+        name: metadata.version(name)
+        for name in ("torch", "numpy", "mujoco", "dm_control", "gymnasium")
+    }
 
 
-# ------------------------------------------------------------------------------------------------- snapshots
+# ---------------------------------------------------------------------------------------- snapshots
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -286,19 +321,25 @@ def load_weights(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> Non
     missing, unexpected = module.load_state_dict(state, strict=False)
     wrong = [k for k in (*missing, *unexpected) if not k.endswith("_extra_state")]
     if wrong:
-        raise UserError(f"the snapshot does not fit {type(module).__name__}: {', '.join(wrong[:4])}")
+        raise UserError(
+            f"the snapshot does not fit {type(module).__name__}: {', '.join(wrong[:4])}"
+        )
 
 
 def save_snapshot(path: Path, **payload: Any) -> None:
-    save_torch(path, {"kind": "snapshot", "format": SNAPSHOT_FORMAT, "versions": versions(), **payload})
+    save_torch(
+        path, {"kind": "snapshot", "format": SNAPSHOT_FORMAT, "versions": versions(), **payload}
+    )
 
 
 def load_snapshot(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     payload = load_torch(Path(path), "snapshot", device)
     missing = {"frame", "agent", "domain", "spec", "config", "learner"} - payload.keys()
     if missing or payload["format"] != SNAPSHOT_FORMAT:
-        raise UserError(f"{path} is a snapshot of format {payload.get('format')}, without {sorted(missing)}; "
-                        f"this code reads format {SNAPSHOT_FORMAT}")
+        raise UserError(
+            f"{path} is a snapshot of format {payload.get('format')}, without {sorted(missing)}; "
+            f"this code reads format {SNAPSHOT_FORMAT}"
+        )
     return payload
 
 

@@ -19,19 +19,33 @@ from utils import choose
 
 
 class APS(Objective):
-    """Features of states point along the task under which they were reached; rare features are rewarded."""
+    """Features of states point along the task under which they were reached; rare features are
+    rewarded."""
 
     streams = ("exploration",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, k: int, knn_clip: float, knn_scale: str):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+        k: int,
+        knn_clip: float,
+        knn_scale: str,
+    ):
         super().__init__()
         self.phi = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
         self.entropy = ParticleEntropy(k=k, clip=knn_clip, form="release", scale=knn_scale)
         self.opt = self.adam("phi", self.phi.parameters(), lr)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
-        cosine = F.normalize(self.phi(batch.next_obs), dim=1) @ batch.skill.T  # (B, B): states, tasks of unit length
+        cosine = (
+            F.normalize(self.phi(batch.next_obs), dim=1) @ batch.skill.T
+        )  # (B, B): states, tasks of unit length
         loss = -cosine.diagonal().mean()
         descend(loss, self.opt)
         nearest = cosine.detach().argmax(1) == torch.arange(len(cosine), device=cosine.device)
@@ -42,36 +56,56 @@ class APS(Objective):
         features = self.phi(batch.next_obs)
         entropy = self.entropy(features)
         match = (F.normalize(features, dim=1) * batch.skill).sum(1, keepdim=True)
-        return {"exploration": entropy + match}, {"aps/entropy": entropy.mean(), "aps/match": match.mean()}
+        return {"exploration": entropy + match}, {
+            "aps/entropy": entropy.mean(),
+            "aps/match": match.mean(),
+        }
 
 
 class APSLearner(DDPG):
-    """The critic's heads are successor features psi(s, a, z) of skill_dim numbers, and Q = z . psi."""
+    """The critic's heads are successor features psi(s, a, z) of skill_dim numbers, and Q = z .
+    psi."""
 
     by_hand = False
 
     def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> nn.Module:
-        return super().make_critic(obs_dim, skill_dim, action_dim, **{**sizes, "columns": skill_dim})
+        return super().make_critic(
+            obs_dim, skill_dim, action_dim, **{**sizes, "columns": skill_dim}
+        )
 
-    def values(self, critic: nn.Module, obs: Tensor, skill: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def values(
+        self, critic: nn.Module, obs: Tensor, skill: Tensor, action: Tensor
+    ) -> tuple[Tensor, Tensor]:
         psi1, psi2 = super().values(critic, obs, skill, action)  # (B, skill_dim) each
         return (psi1 * skill).sum(1, keepdim=True), (psi2 * skill).sum(1, keepdim=True)
 
 
 class RegressedSkill(SkillSource):
-    """Fine-tuning: random tasks while warming up, then the task that explains the reward, refit every `interval` steps.
+    """Fine-tuning: random tasks while warming up, then the task that explains the reward, refit
+    every `interval` steps.
 
-    `features` maps observations to phi. regression=least_squares: w of unit length along argmin |r - w . phi(s')|^2
-    (paper); release: the public code's least squares with its arguments swapped, which is w along sum r * phi(s).
-    The reward is the memory's n-step sum in both.
+    `features` maps observations to phi. regression=least_squares: w of unit length along argmin |r
+    - w . phi(s')|^2 (paper); release: the public code's least squares with its arguments swapped,
+    which is w along sum r * phi(s). The reward is the memory's n-step sum in both.
     """
 
     rule = "regressed"
 
-    def __init__(self, space: SkillSpace, rng: np.random.Generator, *, features: nn.Module, interval: int,
-                 warmup: int, samples: int, regression: str):
+    def __init__(
+        self,
+        space: SkillSpace,
+        rng: np.random.Generator,
+        *,
+        features: nn.Module,
+        interval: int,
+        warmup: int,
+        samples: int,
+        regression: str,
+    ):
         super().__init__(space, np.zeros(space.dim, np.float32))
-        self.release = choose("skills.regression", regression, ("least_squares", "release")) == "release"
+        self.release = (
+            choose("skills.regression", regression, ("least_squares", "release")) == "release"
+        )
         self.rng, self.features, self.interval = rng, features, interval
         self.warmup, self.samples, self.solved = warmup, samples, False
 
@@ -92,7 +126,8 @@ class RegressedSkill(SkillSource):
 
     @torch.no_grad()
     def regress(self, obs: Tensor, reward: Tensor) -> tuple[np.ndarray, float]:
-        """The task before scaling, and the share of the squared reward that least squares explains."""
+        """The task before scaling, and the share of the squared reward that least squares
+        explains."""
         phi = F.normalize(self.features(obs), dim=1).double().cpu().numpy()  # (N, d)
         r = reward.double().cpu().numpy()[:, 0]
         solution = np.linalg.lstsq(phi, r, rcond=None)[0]
@@ -102,7 +137,9 @@ class RegressedSkill(SkillSource):
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         """The solved task; before there is one, a random task for the whole evaluation."""
-        return SkillSource(self.space, self.skill) if self.solved else Fixed(self.space, rng, index=-1)
+        return (
+            SkillSource(self.space, self.skill) if self.solved else Fixed(self.space, rng, index=-1)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "solved": self.solved}

@@ -1,4 +1,5 @@
-"""CeSD: each skill explores its own cluster of states, and is rewarded for leaving the others alone."""
+"""CeSD: each skill explores its own cluster of states, and is rewarded for leaving the others
+alone."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ class FiniteMoments(RunningMoments):
         mean = x.where(there, 0.0).sum() / n.clamp(min=1)
         var = (x - mean).square().where(there, 0.0).sum() / (n - 1).clamp(min=1)
         delta, total = mean - self.mean, self.count + n
-        self.var.copy_((self.var * self.count + var * n + delta**2 * self.count * n / total) / total)
+        self.var.copy_(
+            (self.var * self.count + var * n + delta**2 * self.count * n / total) / total
+        )
         self.mean.add_(delta * n / total)
         self.count.copy_(total)
 
@@ -37,7 +40,8 @@ class FiniteMoments(RunningMoments):
 class ClusterEntropy(ParticleEntropy):
     """Particle entropy among the members of a cluster; 0 in clusters of at most k members.
 
-    The public code goes from cluster to cluster and updates the running variance with each; here once per batch.
+    The public code goes from cluster to cluster and updates the running variance with each; here
+    once per batch.
     """
 
     def __init__(self, *, k: int, clip: float, scale: str):
@@ -45,31 +49,62 @@ class ClusterEntropy(ParticleEntropy):
         self.moments = FiniteMoments()
 
     def forward(self, x: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
-        """Entropy (B, 1), and which rows are in a large enough cluster (B, 1). `cluster` holds indices (B,)."""
+        """Entropy (B, 1), and which rows are in a large enough cluster (B, 1). `cluster` holds
+        indices (B,)."""
         together = cluster.unsqueeze(1) == cluster  # (B, B)
         large = together.sum(1, keepdim=True) > self.k
-        d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").masked_fill(~together, torch.inf)
+        d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").masked_fill(
+            ~together, torch.inf
+        )
         d = d.topk(min(self.k, len(x)), largest=False).values.where(large, torch.inf)
         d = (d / self._scale(d) - self.clip).clamp(min=0)
         return torch.log1p(d.mean(1, keepdim=True)).where(large, 0.0), large
 
 
 class CeSD(Objective):
-    """CIC's encoder, one prototype per skill on top of it. A state's cluster is drawn, not the nearest.
+    """CIC's encoder, one prototype per skill on top of it. A state's cluster is drawn, not the
+    nearest.
 
-    Prototypes step before the rewards of their batch, in the public code after them: a lag of one update.
+    Prototypes step before the rewards of their batch, in the public code after them: a lag of one
+    update.
     """
 
     streams = ("exploration",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, constrain_factor: float, sinkhorn_iterations: int, temperature: float,
-                 cpc: str, cpc_temperature: float, skill_net: bool, k: int, knn_clip: float, knn_scale: str):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+        constrain_factor: float,
+        sinkhorn_iterations: int,
+        temperature: float,
+        cpc: str,
+        cpc_temperature: float,
+        skill_net: bool,
+        k: int,
+        knn_clip: float,
+        knn_scale: str,
+    ):
         super().__init__()
-        self.constrain_factor, self.iterations, self.temperature = constrain_factor, sinkhorn_iterations, temperature
+        self.constrain_factor, self.iterations, self.temperature = (
+            constrain_factor,
+            sinkhorn_iterations,
+            temperature,
+        )
         self.skill_dim, self.generator = skill_dim, generator
-        self.encoder = TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=cpc_temperature,
-                                         form=cpc, skill_net=skill_net)
+        self.encoder = TransitionEncoder(
+            obs_dim,
+            skill_dim,
+            hidden_dim=hidden_dim,
+            temperature=cpc_temperature,
+            form=cpc,
+            skill_net=skill_net,
+        )
         self.prototypes = Prototypes(skill_dim, skill_dim)
         self.entropy = ClusterEntropy(k=k, clip=knn_clip, scale=knn_scale)
         self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
@@ -83,7 +118,11 @@ class CeSD(Objective):
             code = sinkhorn(self.prototypes(following) / self.temperature, self.iterations)
         loss = -(code * F.log_softmax(self.prototypes(now) / self.temperature, 1)).sum(1).mean()
         descend(loss, self.prototypes_opt)
-        return {"cpc/loss": cpc.detach(), "cpc/accuracy": accuracy, "cesd/prototype_loss": loss.detach()}
+        return {
+            "cpc/loss": cpc.detach(),
+            "cpc/accuracy": accuracy,
+            "cesd/prototype_loss": loss.detach(),
+        }
 
     def draw_clusters(self, features: Tensor) -> Tensor:
         """One index per row from softmax(scores / temperature), by the Gumbel trick: (B,)."""
@@ -98,34 +137,56 @@ class CeSD(Objective):
         cluster = F.one_hot(index, self.skill_dim).to(features.dtype)  # (B, n)
         self.hints = {"cluster": cluster}  # CeSDLearner: head i learns from cluster i
         entropy, large = self.entropy(features, index)
-        strangers = (cluster * (1 - batch.skill)).sum(0)  # (n,): members of cluster i under a skill other than i
+        strangers = (cluster * (1 - batch.skill)).sum(
+            0
+        )  # (n,): members of cluster i under a skill other than i
         constraint = (1 / (1 + strangers))[index].unsqueeze(1).where(large, 0.0)
         share = cluster.mean(0)
         return {"exploration": entropy + self.constrain_factor * constraint}, {
-            "cesd/entropy": entropy.mean(), "cesd/constraint": constraint.mean(),
-            "cesd/purity": (cluster * batch.skill).sum(1).mean(),  # rows in their own skill's cluster (chance: 1 / n)
+            "cesd/entropy": entropy.mean(),
+            "cesd/constraint": constraint.mean(),
+            "cesd/purity": (cluster * batch.skill)
+            .sum(1)
+            .mean(),  # rows in their own skill's cluster (chance: 1 / n)
             "cesd/large": large.float().mean(),  # rows that are rewarded at all
-            "cesd/balance": torch.special.entr(share).sum() / max(math.log(self.skill_dim), 1e-8)}  # 1: equal clusters
+            "cesd/balance": torch.special.entr(share).sum() / max(math.log(self.skill_dim), 1e-8),
+        }  # 1: equal clusters
 
 
-# --------------------------------------------------------------- its learner: one value function per skill
+# -------------------------------------------------------- its learner: one value function per skill
 
 
 class EnsembleCritic(nn.Module):
-    """Twin Q's of (s, a), without the skill: `count` heads each on a shared trunk of half the width (512 of 1024)."""
+    """Twin Q's of (s, a), without the skill: `count` heads each on a shared trunk of half the width
+    (512 of 1024)."""
 
-    def __init__(self, obs_dim: int, action_dim: int, count: int, *, hidden_dim: int, layers: int, action_input: str,
-                 legacy: bool):
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        count: int,
+        *,
+        hidden_dim: int,
+        layers: int,
+        action_input: str,
+        legacy: bool,
+    ):
         super().__init__()
         self.count = count
-        self.action_in_trunk = choose("learner.action_input", action_input, ("trunk", "head")) == "trunk"
+        self.action_in_trunk = (
+            choose("learner.action_input", action_input, ("trunk", "head")) == "trunk"
+        )
         extra = 0 if self.action_in_trunk else action_dim
         self.trunk = trunk(obs_dim + action_dim - extra, hidden_dim // 2)
         sizes = (hidden_dim // 2 + extra, *[hidden_dim] * layers, 1)
         self.q1, self.q2 = (parallel_mlp(count, *sizes, legacy=legacy) for _ in range(2))
 
     def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        h = self.trunk(torch.cat([obs, action], 1)) if self.action_in_trunk else torch.cat([self.trunk(obs), action], 1)
+        h = (
+            self.trunk(torch.cat([obs, action], 1))
+            if self.action_in_trunk
+            else torch.cat([self.trunk(obs), action], 1)
+        )
         h = h.expand(self.count, *h.shape)
         return self.q1(h)[..., 0].T, self.q2(h)[..., 0].T  # (B, count) each
 
@@ -133,30 +194,43 @@ class EnsembleCritic(nn.Module):
 class CeSDLearner(DDPG):
     """Head i learns from samples of cluster i only, and the actor under skill z follows head z.
 
-    Without clusters (fine-tuning) every head learns from every sample. The public code divides both losses by the
-    number of heads once more, which Adam undoes.
+    Without clusters (fine-tuning) every head learns from every sample. The public code divides both
+    losses by the number of heads once more, which Adam undoes.
     """
 
     by_hand = False
 
     def __init__(self, *, skill_dim: int, legacy_head_init: bool, **settings):
-        self.heads, self.legacy_head_init = skill_dim, legacy_head_init  # make_critic is called by the base
+        self.heads, self.legacy_head_init = (
+            skill_dim,
+            legacy_head_init,
+        )  # make_critic is called by the base
         super().__init__(skill_dim=skill_dim, **settings)
 
-    def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, *, columns: int, **sizes) -> nn.Module:
+    def make_critic(
+        self, obs_dim: int, skill_dim: int, action_dim: int, *, columns: int, **sizes
+    ) -> nn.Module:
         return EnsembleCritic(obs_dim, action_dim, skill_dim, legacy=self.legacy_head_init, **sizes)
 
-    def values(self, critic: nn.Module, obs: Tensor, skill: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def values(
+        self, critic: nn.Module, obs: Tensor, skill: Tensor, action: Tensor
+    ) -> tuple[Tensor, Tensor]:
         return critic(obs, action)
 
     def _columns(self) -> list[list[int]]:
-        return [list(range(self.heads))]  # the one stream's targets: each head's own bootstrap, (B, n)
+        return [
+            list(range(self.heads))
+        ]  # the one stream's targets: each head's own bootstrap, (B, n)
 
-    def critic_losses(self, batch: Batch, targets: dict[str, Tensor], hints: dict[str, Tensor]) -> dict[str, Tensor]:
-        (name, y), = targets.items()
+    def critic_losses(
+        self, batch: Batch, targets: dict[str, Tensor], hints: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        ((name, y),) = targets.items()
         q1, q2 = self.values(self.critic, batch.obs, batch.skill, batch.action)
         error = (q1 - y).square() + (q2 - y).square()  # (B, n)
-        return {name: (error * hints["cluster"]).sum(1).mean() if "cluster" in hints else error.mean()}
+        return {
+            name: (error * hints["cluster"]).sum(1).mean() if "cluster" in hints else error.mean()
+        }
 
     def actor_losses(self, q: Tensor, skill: Tensor) -> dict[str, Tensor]:
         return {"q": -(q * skill).sum(1).mean()}

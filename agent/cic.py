@@ -1,4 +1,5 @@
-"""CIC: entropy of states in a representation that ties transitions to continuous skills (Laskin et al., 2022)."""
+"""CIC: entropy of states in a representation that ties transitions to continuous skills (Laskin et
+al., 2022)."""
 
 from __future__ import annotations
 
@@ -15,22 +16,46 @@ from replay_buffer import Batch
 
 
 class CIC(Objective):
-    """r = particle entropy of s' in the state encoder, plus log q(tau | z) with `discriminative`."""
+    """r = particle entropy of s' in the state encoder, plus log q(tau | z) with
+    `discriminative`."""
 
     streams = ("exploration",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, discriminative: bool, skill_space: str, cpc: str, cpc_temperature: float,
-                 skill_net: bool, entropy_form: str, knn_scale: str, k: int, knn_clip: float):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+        discriminative: bool,
+        skill_space: str,
+        cpc: str,
+        cpc_temperature: float,
+        skill_net: bool,
+        entropy_form: str,
+        knn_scale: str,
+        k: int,
+        knn_clip: float,
+    ):
         super().__init__()
         self.discriminative, self.one_hot = discriminative, skill_space == "one_hot"
-        self.encoder = TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=cpc_temperature,
-                                         form=cpc, skill_net=skill_net)
+        self.encoder = TransitionEncoder(
+            obs_dim,
+            skill_dim,
+            hidden_dim=hidden_dim,
+            temperature=cpc_temperature,
+            form=cpc,
+            skill_net=skill_net,
+        )
         self.entropy = ParticleEntropy(k=k, clip=knn_clip, form=entropy_form, scale=knn_scale)
         self.opt = self.adam("encoder", self.encoder.parameters(), lr)
 
     def cpc(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The contrastive loss, and how often a transition finds its own skill among n, or among the batch's."""
+        """The contrastive loss, and how often a transition finds its own skill among n, or among
+        the batch's."""
         if self.one_hot:
             return self.encoder.loss(batch.obs, batch.next_obs, batch.skill.argmax(1))
         return self.encoder.loss_continuous(batch.obs, batch.next_obs, batch.skill)
@@ -51,7 +76,13 @@ class CIC(Objective):
         return {"exploration": reward}, metrics
 
     def _log_likelihood(self, batch: Batch) -> Tensor:
-        """log q(tau | z) against the mean over the batch's transitions (AMPED's Eq. 3): (B, 1), at most log B."""
-        skill, transition = self.encoder.skill(batch.skill), self.encoder.pair(batch.obs, batch.next_obs)
-        logits = F.normalize(skill, dim=1) @ F.normalize(transition, dim=1).T / self.encoder.temperature  # (B, B)
+        """log q(tau | z) against the mean over the batch's transitions (AMPED's Eq. 3): (B, 1), at
+        most log B."""
+        skill, transition = (
+            self.encoder.skill(batch.skill),
+            self.encoder.pair(batch.obs, batch.next_obs),
+        )
+        logits = (
+            F.normalize(skill, dim=1) @ F.normalize(transition, dim=1).T / self.encoder.temperature
+        )  # (B, B)
         return logits.log_softmax(1).diagonal().unsqueeze(1) + math.log(len(logits))

@@ -1,4 +1,5 @@
-"""ComSD: CIC's entropy plus a contrastive diversity whose weight differs between skills (Liu et al., 2023)."""
+"""ComSD: CIC's entropy plus a contrastive diversity whose weight differs between skills (Liu et
+al., 2023)."""
 
 from __future__ import annotations
 
@@ -13,18 +14,30 @@ from utils import choose
 
 
 class ComSD(CIC):
-    """r = particle entropy + alpha w(z) exp(cos(skill, transition) / T); w rises evenly from first to last skill.
+    """r = particle entropy + alpha w(z) exp(cos(skill, transition) / T); w rises evenly from first
+    to last skill.
 
     variant=amped_port: the entropy alone, all that reaches the critic in the AMPED authors' port.
     """
 
     streams = ("intrinsic",)
 
-    def __init__(self, *, skill_dim: int, alpha: float, weight_low: float, weight_high: float, variant: str, **cic):
+    def __init__(
+        self,
+        *,
+        skill_dim: int,
+        alpha: float,
+        weight_low: float,
+        weight_high: float,
+        variant: str,
+        **cic,
+    ):
         super().__init__(skill_dim=skill_dim, discriminative=False, skill_space="one_hot", **cic)
         self.alpha = alpha
         self.variant = choose("agent.objective.variant", variant, ("intended", "amped_port"))
-        self.register_buffer("weight", torch.linspace(weight_low, weight_high, skill_dim), persistent=False)
+        self.register_buffer(
+            "weight", torch.linspace(weight_low, weight_high, skill_dim), persistent=False
+        )
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:

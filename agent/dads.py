@@ -1,4 +1,5 @@
-"""DADS: a skill is what makes the next state predictable. Skill dynamics q(s' | s, z) and its log-ratio as reward."""
+"""DADS: a skill is what makes the next state predictable. Skill dynamics q(s' | s, z) and its
+log-ratio as reward."""
 
 from __future__ import annotations
 
@@ -14,27 +15,41 @@ from agent.parts.draws import integers, normal
 from replay_buffer import Batch
 from utils import choose
 
-ROWS_AT_ONCE = 8192  # of the B * L rows of a reward: bounds memory (33 MB per layer at width 1024), moves no number
+# of the B * L rows of a reward: bounds memory (33 MB per layer at width 1024), moves no number
+ROWS_AT_ONCE = 8192
 
 
 class DADS(Objective):
-    """Learn the change of state that a skill brings; reward changes that other skills would not have brought.
+    """Learn the change of state that a skill brings; reward changes that other skills would not
+    have brought.
 
-    q is a Gaussian of unit variance on batch-normalised states and changes: batch statistics while it learns, running
-    ones in the reward. s' is one step on, not n.
+    q is a Gaussian of unit variance on batch-normalised states and changes: batch statistics while
+    it learns, running ones in the reward. s' is one step on, not n.
     """
 
     streams = ("diversity",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, skill_space: str, resampled_skills: int, logit_clip: float,
-                 norm_momentum: float):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+        skill_space: str,
+        resampled_skills: int,
+        logit_clip: float,
+        norm_momentum: float,
+    ):
         super().__init__()
         self.skill_space = choose("agent.skill_space", skill_space, ("gaussian", "one_hot"))
         self.skill_dim, self.generator = skill_dim, generator
         self.count, self.clip = resampled_skills, logit_clip
         self.dynamics = xavier_mlp(obs_dim + skill_dim, hidden_dim, hidden_dim, obs_dim)
-        # The public code's scale and shift of the state's norm are in no optimiser: they stay 1 and 0.
+        # The public code's scale and shift of the state's norm are in no optimiser: they stay 1 and
+        # 0.
         self.state_norm = nn.BatchNorm1d(obs_dim, momentum=norm_momentum, affine=False)
         self.change_norm = nn.BatchNorm1d(obs_dim, momentum=norm_momentum, affine=False)
         self.opt = self.adam("dynamics", self.dynamics.parameters(), lr)
@@ -65,13 +80,20 @@ class DADS(Objective):
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
-        """log q(s'|s,z) - log of the mean of q(s'|s,.) over z itself and L other skills: at most log(L + 1)."""
+        """log q(s'|s,z) - log of the mean of q(s'|s,.) over z itself and L other skills: at most
+        log(L + 1)."""
         state, change = self.normalized(batch, learn=False)
         others = []
-        for skills in self.resample(self.count, batch.skill).split(max(ROWS_AT_ONCE // len(state), 1)):
+        for skills in self.resample(self.count, batch.skill).split(
+            max(ROWS_AT_ONCE // len(state), 1)
+        ):
             repeated = (x.expand(len(skills), *x.shape).flatten(0, 1) for x in (state, change))
             others.append(self.log_q(*repeated, skills.flatten(0, 1)).view(len(skills), -1))
-        margin = (torch.cat(others) - self.log_q(state, change, batch.skill)).clamp(-self.clip, self.clip)  # (L, B)
-        reward = math.log(self.count + 1) - torch.cat([torch.zeros_like(margin[:1]), margin]).logsumexp(0)
+        margin = (torch.cat(others) - self.log_q(state, change, batch.skill)).clamp(
+            -self.clip, self.clip
+        )  # (L, B)
+        reward = math.log(self.count + 1) - torch.cat(
+            [torch.zeros_like(margin[:1]), margin]
+        ).logsumexp(0)
         # Health: how often the own skill explains the change better than another one (chance: 1/2).
         return {"diversity": reward.unsqueeze(1)}, {"dads/accuracy": (margin < 0).float().mean()}

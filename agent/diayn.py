@@ -31,12 +31,21 @@ class SkillDiscriminator(nn.Module):
 
 
 class DIAYN(Objective):
-    """r = log q(z | s') - log p(z), at most log n. The action entropy of its paper belongs to SAC, not to DDPG."""
+    """r = log q(z | s') - log p(z), at most log n. The action entropy of its paper belongs to SAC,
+    not to DDPG."""
 
     streams = ("diversity",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+    ):
         super().__init__()
         self.prior_entropy = math.log(skill_dim)  # skills are uniform: -log p(z) = log n
         self.discriminator = SkillDiscriminator(obs_dim, skill_dim, hidden_dim=hidden_dim)
@@ -49,4 +58,7 @@ class DIAYN(Objective):
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
-        return {"diversity": self.discriminator.log_posterior(batch.next_obs, batch.skill) + self.prior_entropy}, {}
+        return {
+            "diversity": self.discriminator.log_posterior(batch.next_obs, batch.skill)
+            + self.prior_entropy
+        }, {}

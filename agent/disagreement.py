@@ -11,16 +11,32 @@ from utils import choose
 
 
 class Disagreement(Objective):
-    """The variance between forward models that differ in their initialisation only (Pathak et al. 2019)."""
+    """The variance between forward models that differ in their initialisation only (Pathak et al.
+    2019)."""
 
     streams = ("disagreement",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, models: int, model_error: str):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+        models: int,
+        model_error: str,
+    ):
         super().__init__()
-        self.squared = choose("agent.objective.model_error", model_error, ("norm", "squared")) == "squared"
+        self.squared = (
+            choose("agent.objective.model_error", model_error, ("norm", "squared")) == "squared"
+        )
         # PyTorch's own initialisation, as in URLB, not the orthogonal one
-        self.count, self.models = models, parallel_mlp(models, obs_dim + action_dim, hidden_dim, obs_dim)
+        self.count, self.models = (
+            models,
+            parallel_mlp(models, obs_dim + action_dim, hidden_dim, obs_dim),
+        )
         self.opt = self.adam("models", self.models.parameters(), lr)
 
     def predictions(self, batch: Batch) -> torch.Tensor:

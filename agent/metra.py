@@ -23,18 +23,34 @@ def xavier_mlp(*sizes: int) -> nn.Sequential:
 
 
 class METRA(Objective):
-    """Maximise (phi(s') - phi(s)) . z while a step moves phi by at most 1; s' is one step on, not n.
+    """Maximise (phi(s') - phi(s)) . z while a step moves phi by at most 1; s' is one step on, not
+    n.
 
-    The multiplier lambda grows while the bound is broken. `constraint` says what is bounded: the mean of the squared
-    step over the latent dimensions (public code: ||step||^2 <= d) or their sum (paper: ||step||^2 <= 1).
+    The multiplier lambda grows while the bound is broken. `constraint` says what is bounded: the
+    mean of the squared step over the latent dimensions (public code: ||step||^2 <= d) or their sum
+    (paper: ||step||^2 <= 1).
     """
 
     streams = ("diversity",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, skill_space: str, constraint: str, lambda_init: float, slack: float):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+        skill_space: str,
+        constraint: str,
+        lambda_init: float,
+        slack: float,
+    ):
         super().__init__()
-        self.discrete = choose("agent.skill_space", skill_space, ("one_hot", "sphere", "gaussian")) == "one_hot"
+        self.discrete = (
+            choose("agent.skill_space", skill_space, ("one_hot", "sphere", "gaussian")) == "one_hot"
+        )
         self.constraint = choose("agent.objective.constraint", constraint, ("mean", "sum"))
         self.slack = slack
         self.phi = xavier_mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
@@ -43,11 +59,14 @@ class METRA(Objective):
         self.lambda_opt = self.adam("lambda", [self.log_lambda], lr)
 
     def direction(self, skill: Tensor) -> Tensor:
-        """Where a skill points: itself, or for one of d one-hots its entry against the mean of the others."""
+        """Where a skill points: itself, or for one of d one-hots its entry against the mean of the
+        others."""
         if not self.discrete:
             return skill
         d = skill.shape[1]
-        return (skill - skill.mean(1, keepdim=True)) * (d / max(d - 1, 1))  # 1 at the skill, -1 / (d - 1) elsewhere
+        return (skill - skill.mean(1, keepdim=True)) * (
+            d / max(d - 1, 1)
+        )  # 1 at the skill, -1 / (d - 1) elsewhere
 
     def step(self, batch: Batch) -> Tensor:
         return self.phi(batch.next_obs_1) - self.phi(batch.obs)  # (B, d)
@@ -57,13 +76,23 @@ class METRA(Objective):
         along = (step * self.direction(batch.skill)).sum(1)  # (B,)
         square = step.square()
         square = square.mean(1) if self.constraint == "mean" else square.sum(1)
-        room = (1 - square).clamp(max=self.slack)  # negative where broken; beyond the slack more room is worth nothing
+        room = (1 - square).clamp(
+            max=self.slack
+        )  # negative where broken; beyond the slack more room is worth nothing
         loss = -(along + self.log_lambda.detach().exp() * room).mean()
         descend(loss, self.phi_opt)
-        descend(self.log_lambda * room.detach().mean(), self.lambda_opt)  # on log lambda, as in the public code
-        return {"metra/loss": loss.detach(), "metra/violation": (square.detach() > 1).float().mean(),
-                "metra/step": square.detach().mean(), "metra/lambda": self.log_lambda.detach().exp()}
+        descend(
+            self.log_lambda * room.detach().mean(), self.lambda_opt
+        )  # on log lambda, as in the public code
+        return {
+            "metra/loss": loss.detach(),
+            "metra/violation": (square.detach() > 1).float().mean(),
+            "metra/step": square.detach().mean(),
+            "metra/lambda": self.log_lambda.detach().exp(),
+        }
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
-        return {"diversity": (self.step(batch) * self.direction(batch.skill)).sum(1, keepdim=True)}, {}
+        return {
+            "diversity": (self.step(batch) * self.direction(batch.skill)).sum(1, keepdim=True)
+        }, {}

@@ -17,21 +17,30 @@ class Policy:
 
     def __init__(self, actor: torch.nn.Module, spec: dict[str, int], frame: int, *, one_hot: bool):
         self.actor, self.frame, self.one_hot = actor.eval(), frame, one_hot
-        self.obs_dim, self.action_dim, self.skill_dim = (spec[k] for k in ("obs_dim", "action_dim", "skill_dim"))
+        self.obs_dim, self.action_dim, self.skill_dim = (
+            spec[k] for k in ("obs_dim", "action_dim", "skill_dim")
+        )
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, skill: int | np.ndarray | None = None) -> np.ndarray:
-        """Obs (obs_dim,) or (N, obs_dim); skill an index, a vector of skill_dim, or None for skill-free agents."""
+        """Obs (obs_dim,) or (N, obs_dim); skill an index, a vector of skill_dim, or None for
+        skill-free agents."""
         obs = torch.as_tensor(np.asarray(obs, np.float32))
         if obs.ndim not in (1, 2) or obs.shape[-1] != self.obs_dim:
             raise ValueError(f"obs has shape {tuple(obs.shape)}; expected (..., {self.obs_dim})")
         if self.skill_dim:
             counted = f"an index below {self.skill_dim} or " if self.one_hot else ""
-            if skill is None or (np.ndim(skill) == 0 and not (self.one_hot and 0 <= skill < self.skill_dim)):
-                raise ValueError(f"this policy needs a skill: {counted}a vector of {self.skill_dim}; got {skill}")
+            if skill is None or (
+                np.ndim(skill) == 0 and not (self.one_hot and 0 <= skill < self.skill_dim)
+            ):
+                raise ValueError(
+                    f"this policy needs a skill: {counted}a vector of {self.skill_dim}; got {skill}"
+                )
             if np.ndim(skill) == 0:
                 skill = np.eye(self.skill_dim, dtype=np.float32)[skill]
-            skill = torch.as_tensor(np.asarray(skill, np.float32)).expand(*obs.shape[:-1], self.skill_dim)
+            skill = torch.as_tensor(np.asarray(skill, np.float32)).expand(
+                *obs.shape[:-1], self.skill_dim
+            )
             obs = torch.cat([obs, skill], -1)
         return self.actor(obs).numpy()
 
@@ -46,5 +55,12 @@ def load_policy(path: str | Path) -> Policy:
         kind, prefix = POLICIES[learner["policy"]], "policy."
         sizes["normalize"] = learner["normalize_inputs"]
     actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], **sizes)
-    actor.load_state_dict({k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)})
-    return Policy(actor, spec, payload["frame"], one_hot=payload["config"]["agent"]["skill_space"] == "one_hot")
+    actor.load_state_dict(
+        {k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)}
+    )
+    return Policy(
+        actor,
+        spec,
+        payload["frame"],
+        one_hot=payload["config"]["agent"]["skill_space"] == "one_hot",
+    )

@@ -1,4 +1,5 @@
-"""ProtoRL: prototypes learned by clustering, and novelty as the distance to what they attracted lately."""
+"""ProtoRL: prototypes learned by clustering, and novelty as the distance to what they attracted
+lately."""
 
 from __future__ import annotations
 
@@ -20,34 +21,61 @@ from utils import UserError
 class ProtoRL(Objective):
     """ProtoRL (Yarats et al. 2021) on states, as in URLB.
 
-    The codes of s' under slow copies, balanced by Sinkhorn, are what the projection of s must predict. Each prototype
-    then puts one row of the batch into a queue; the reward of a row is its distance to the k-th nearest in there.
-    Batches with fewer rows than `num_protos / candidates_per_row` let the prototypes take turns: otherwise most rows
-    would meet k copies of themselves and earn 0.
+    The codes of s' under slow copies, balanced by Sinkhorn, are what the projection of s must
+    predict. Each prototype then puts one row of the batch into a queue; the reward of a row is its
+    distance to the k-th nearest in there. Batches with fewer rows than `num_protos /
+    candidates_per_row` let the prototypes take turns: otherwise most rows would meet k copies of
+    themselves and earn 0.
     """
 
     streams = ("novelty",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None, lr: float,
-                 pred_dim: int, proj_dim: int, num_protos: int, temperature: float, sinkhorn_iterations: int,
-                 encoder_target_tau: float, queue_size: int, candidates_per_row: float, k: int):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        lr: float,
+        pred_dim: int,
+        proj_dim: int,
+        num_protos: int,
+        temperature: float,
+        sinkhorn_iterations: int,
+        encoder_target_tau: float,
+        queue_size: int,
+        candidates_per_row: float,
+        k: int,
+    ):
         super().__init__()
         if queue_size < max(num_protos, k):
-            raise UserError(f"agent.objective.queue_size={queue_size} is too small; each update puts in one row for "
-                            f"each of num_protos={num_protos} prototypes, and takes out k={k} neighbours")
+            raise UserError(
+                f"agent.objective.queue_size={queue_size} is too small; each update puts in one row for "
+                f"each of num_protos={num_protos} prototypes, and takes out k={k} neighbours"
+            )
         self.predictor = mlp(obs_dim, pred_dim)
         self.projector = mlp(pred_dim, proj_dim, pred_dim)
         self.prototypes = Prototypes(pred_dim, num_protos)
         self.opt = self.adam("proto", self.parameters(), lr)
         self.slow_predictor = copy.deepcopy(self.predictor).requires_grad_(False)
-        self.register_buffer("queue", torch.zeros(queue_size, pred_dim))  # until filled: the origin, at distance 1
+        self.register_buffer(
+            "queue", torch.zeros(queue_size, pred_dim)
+        )  # until filled: the origin, at distance 1
         self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))
         self.temperature, self.sinkhorn_iterations = temperature, sinkhorn_iterations
-        self.tau, self.per_row, self.k, self.generator = encoder_target_tau, candidates_per_row, k, generator
+        self.tau, self.per_row, self.k, self.generator = (
+            encoder_target_tau,
+            candidates_per_row,
+            k,
+            generator,
+        )
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         with torch.no_grad():
-            self.prototypes.weight.copy_(F.normalize(self.prototypes.weight, dim=1))  # else they grow and slow down
+            self.prototypes.weight.copy_(
+                F.normalize(self.prototypes.weight, dim=1)
+            )  # else they grow and slow down
             codes = self.prototypes(self.slow_predictor(batch.next_obs)) / self.temperature
             codes = sinkhorn(codes, self.sinkhorn_iterations)  # (B, K)
         scores = self.prototypes(self.projector(self.predictor(batch.obs))) / self.temperature
@@ -55,9 +83,13 @@ class ProtoRL(Objective):
         loss = -(codes * guess).sum(1).mean()
         descend(loss, self.opt)
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.slow_predictor.parameters()), list(self.predictor.parameters()), self.tau)
+            torch._foreach_lerp_(
+                list(self.slow_predictor.parameters()), list(self.predictor.parameters()), self.tau
+            )
             usage = guess.exp().mean(0)
-            in_use = torch.special.entr(usage).sum().exp() / len(usage)  # perplexity / K: 1 = all used alike
+            in_use = torch.special.entr(usage).sum().exp() / len(
+                usage
+            )  # perplexity / K: 1 = all used alike
         return {"proto/loss": loss.detach(), "proto/in_use": in_use}
 
     @torch.no_grad()
@@ -67,11 +99,14 @@ class ProtoRL(Objective):
         return {"novelty": nearest_distances(z, self.queue, self.k)[:, -1:]}, {}
 
     def _candidates(self, scores: Tensor) -> Tensor:
-        """For each prototype whose turn it is one row of the batch, drawn from the softmax of its scores (K, B)."""
+        """For each prototype whose turn it is one row of the batch, drawn from the softmax of its
+        scores (K, B)."""
         count = min(len(scores), max(1, int(self.per_row * scores.shape[1])))
         scores = scores[(self.enqueued + torch.arange(count, device=scores.device)) % len(scores)]
         u = uniform(scores.shape, self.generator, scores.device)
-        return (scores - (-u.log()).log()).argmax(1)  # Gumbel's trick: a categorical draw per prototype
+        return (scores - (-u.log()).log()).argmax(
+            1
+        )  # Gumbel's trick: a categorical draw per prototype
 
     def _enqueue(self, rows: Tensor) -> None:
         """Overwrite the oldest rows."""

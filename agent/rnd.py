@@ -15,10 +15,23 @@ class Novelty(Objective):
 
     streams = ("novelty",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, lr: float, out_dim: int, rnd_reward: str, rnd_on: str):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        lr: float,
+        out_dim: int,
+        rnd_reward: str,
+        rnd_on: str,
+    ):
         super().__init__()
-        self.rnd_reward = choose("agent.objective.rnd_reward", rnd_reward, ("normalized", "squared_norm"))
+        self.rnd_reward = choose(
+            "agent.objective.rnd_reward", rnd_reward, ("normalized", "squared_norm")
+        )
         self.rnd_on = choose("agent.objective.rnd_on", rnd_on, ("obs", "next_obs"))
         self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=out_dim)
         self.opt = self.adam("rnd", self.rnd.predictor.parameters(), lr)

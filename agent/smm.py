@@ -1,4 +1,5 @@
-"""SMM: skills whose state marginals together are flat (state marginal matching, Lee et al., 2019)."""
+"""SMM: skills whose state marginals together are flat (state marginal matching, Lee et al.,
+2019)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from utils import choose
 
 
 class VAEDensity(nn.Module):
-    """-log p(x) by the reconstruction error of a VAE (up to a constant and a factor, as in the public code)."""
+    """-log p(x) by the reconstruction error of a VAE (up to a constant and a factor, as in the
+    public code)."""
 
     def __init__(self, in_dim: int, *, hidden_dim: int, code_dim: int, beta: float):
         super().__init__()
@@ -26,7 +28,8 @@ class VAEDensity(nn.Module):
         self.beta = beta
 
     def forward(self, x: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Squared reconstruction error (B, in_dim) under one draw of the code, and KL(code || N(0, 1)): (B,)."""
+        """Squared reconstruction error (B, in_dim) under one draw of the code, and KL(code || N(0,
+        1)): (B,)."""
         features = self.features(x)
         mean, log_var = self.mean(features), self.log_var(features)
         noise = normal(mean.shape, generator, mean.device)
@@ -39,19 +42,43 @@ class VAEDensity(nn.Module):
 
 
 class SMM(Objective):
-    """r = -log p(s | z) + log n + log q(z | s): H[s | z] + H[z] - H[z | s], for a uniform target distribution."""
+    """r = -log p(s | z) + log n + log q(z | s): H[s | z] + H[z] - H[z | s], for a uniform target
+    distribution."""
 
     streams = ("intrinsic",)
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, generator: torch.Generator | None,
-                 hidden_dim: int, discriminator_lr: float, vae_hidden_dim: int, vae_code_dim: int, vae_beta: float,
-                 vae_lr: float, density_weight: float, sign: str):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        generator: torch.Generator | None,
+        hidden_dim: int,
+        discriminator_lr: float,
+        vae_hidden_dim: int,
+        vae_code_dim: int,
+        vae_beta: float,
+        vae_lr: float,
+        density_weight: float,
+        sign: str,
+    ):
         super().__init__()
-        self.generator, self.density_weight, self.prior_entropy = generator, density_weight, math.log(skill_dim)
-        self.sign = {"paper": 1, "release": -1}[choose("agent.objective.sign", sign, ("paper", "release"))]
+        self.generator, self.density_weight, self.prior_entropy = (
+            generator,
+            density_weight,
+            math.log(skill_dim),
+        )
+        self.sign = {"paper": 1, "release": -1}[
+            choose("agent.objective.sign", sign, ("paper", "release"))
+        ]
         self.discriminator = SkillDiscriminator(obs_dim, skill_dim, hidden_dim=hidden_dim)
-        self.density = VAEDensity(obs_dim + skill_dim, hidden_dim=vae_hidden_dim, code_dim=vae_code_dim, beta=vae_beta)
-        self.discriminator_opt = self.adam("discriminator", self.discriminator.parameters(), discriminator_lr)
+        self.density = VAEDensity(
+            obs_dim + skill_dim, hidden_dim=vae_hidden_dim, code_dim=vae_code_dim, beta=vae_beta
+        )
+        self.discriminator_opt = self.adam(
+            "discriminator", self.discriminator.parameters(), discriminator_lr
+        )
         self.density_opt = self.adam("density", self.density.parameters(), vae_lr)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
@@ -59,16 +86,21 @@ class SMM(Objective):
         descend(density_loss, self.density_opt)
         loss, accuracy = self.discriminator.loss(batch.obs, batch.skill)
         descend(loss, self.discriminator_opt)
-        return {"density/loss": density_loss.detach(), "discriminator/loss": loss.detach(),
-                "discriminator/accuracy": accuracy}
+        return {
+            "density/loss": density_loss.detach(),
+            "discriminator/loss": loss.detach(),
+            "discriminator/accuracy": accuracy,
+        }
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
         surprise = self.density(self._pair(batch), self.generator)[0].sum(1, keepdim=True)
         log_posterior = self.discriminator.log_posterior(batch.obs, batch.skill)
         reward = self.density_weight * surprise + self.prior_entropy + self.sign * log_posterior
-        return {"intrinsic": reward}, {"exploration/surprise": surprise.mean(),
-                                       "diversity/log_posterior": log_posterior.mean()}
+        return {"intrinsic": reward}, {
+            "exploration/surprise": surprise.mean(),
+            "diversity/log_posterior": log_posterior.mean(),
+        }
 
     def _pair(self, batch: Batch) -> Tensor:
         """(s, z). Skills are uniform, so log p(s, z) and log p(s | z) differ by a constant."""

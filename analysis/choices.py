@@ -20,7 +20,8 @@ BINS = 100  # of time, at most
 
 
 def shares(choices: np.ndarray, skills: int) -> np.ndarray:
-    """(episodes, T) of skill indices, -1 past the end -> (skills, bins): how often each was chosen at that time."""
+    """(episodes, T) of skill indices, -1 past the end -> (skills, bins): how often each was chosen
+    at that time."""
     bins = min(BINS, choices.shape[1])
     counts = np.zeros((skills, bins))
     episode, step = np.nonzero(choices >= 0)
@@ -29,16 +30,20 @@ def shares(choices: np.ndarray, skills: int) -> np.ndarray:
 
 
 def load_choices(run: Path, name: str) -> np.ndarray:
-    """Of a selector: (episodes, T) skill indices, -1 past an episode's end. Objects are refused, never unpickled."""
+    """Of a selector: (episodes, T) skill indices, -1 past an episode's end. Objects are refused,
+    never unpickled."""
     try:
         with np.load(run / "choices.npz", allow_pickle=False) as stored:
             return stored[name]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(f"{run / 'choices.npz'} cannot be read ({error}); run that fine-tuning again") from error
+        raise UserError(
+            f"{run / 'choices.npz'} cannot be read ({error}); run that fine-tuning again"
+        ) from error
 
 
 def draw(run: Path) -> Path:
-    """choices.png beside choices.npz: the last training episodes, and those of the last evaluation."""
+    """choices.png beside choices.npz: the last training episodes, and those of the last
+    evaluation."""
     try:
         skills = yaml.safe_load((run / "config.yaml").read_text())["skill_dim"]
     except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
@@ -46,13 +51,25 @@ def draw(run: Path) -> Path:
     played = {name: load_choices(run, name) for name in ("training", "evaluation")}
     heat = {name: shares(choices, skills) for name, choices in played.items() if choices.size}
     highest = max((each.max() for each in heat.values()), default=1)
-    figure, axes = plt.subplots(2, 1, figsize=(8, 1.6 + 0.28 * 2 * max(skills, 4)), layout="constrained")
+    figure, axes = plt.subplots(
+        2, 1, figsize=(8, 1.6 + 0.28 * 2 * max(skills, 4)), layout="constrained"
+    )
     for axis, (name, choices) in zip(axes, played.items(), strict=True):
         rule = "with epsilon" if name == "training" else "greedy"
-        axis.set_title(f"{name}: last {len(choices)} episode{'s' * (len(choices) != 1)}, {rule}", fontsize=10)
+        axis.set_title(
+            f"{name}: last {len(choices)} episode{'s' * (len(choices) != 1)}, {rule}", fontsize=10
+        )
         if choices.size:
-            image = axis.imshow(heat[name], aspect="auto", origin="lower", vmin=0, vmax=highest, cmap="magma",
-                                interpolation="nearest", extent=(0, choices.shape[1], -0.5, skills - 0.5))
+            image = axis.imshow(
+                heat[name],
+                aspect="auto",
+                origin="lower",
+                vmin=0,
+                vmax=highest,
+                cmap="magma",
+                interpolation="nearest",
+                extent=(0, choices.shape[1], -0.5, skills - 0.5),
+            )
             figure.colorbar(image, ax=axis, label="share of choices")
         axis.set_ylabel("skill")
         axis.yaxis.get_major_locator().set_params(integer=True)
@@ -65,14 +82,18 @@ def draw(run: Path) -> Path:
 
 def main() -> None:
     parser = Parser(description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, help="directories of fine-tunings with skills=selector")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="directories of fine-tunings with skills=selector"
+    )
     args = parser.parse_args()
     run_command(lambda: draw_all(args.runs))
 
 
 def draw_all(runs: list[Path]) -> None:
     if missing := [str(run) for run in runs if not (run / "choices.npz").exists()]:
-        raise UserError(f"no choices.npz in {', '.join(missing)}; give finished runs of skills=selector")
+        raise UserError(
+            f"no choices.npz in {', '.join(missing)}; give finished runs of skills=selector"
+        )
     for run in runs:
         print(f"picture: {draw(run)}")
 

@@ -1,6 +1,8 @@
-"""Every result.json below a run_root in one table: python -m analysis.collect [run_root=DIR] [--out FILE.csv]
+"""Every result.json below a run_root in one table: python -m analysis.collect [run_root=DIR] [--out
+FILE.csv]
 
-A row per finished run: what analysis.runs reads of it, the versions it ran with, and a hash of its settings.
+A row per finished run: what analysis.runs reads of it, the versions it ran with, and a hash of its
+settings.
 """
 
 from __future__ import annotations
@@ -26,57 +28,88 @@ DROPPED = ("state", "problem")  # all that are kept are finished
 
 
 def config_hash(path: Path) -> str | None:
-    """Of config.yaml without the seed, the machine and what moves no number: equal for runs that may be averaged."""
+    """Of config.yaml without the seed, the machine and what moves no number: equal for runs that
+    may be averaged."""
     try:
         config = yaml.load((path / "config.yaml").read_bytes(), YAML)
     except FileNotFoundError:
         return None  # only result.json was copied here
-    kept = {key: value for key, value in flatten(config).items() if key not in SILENT | PER_MACHINE | {"seed"}}
+    kept = {
+        key: value
+        for key, value in flatten(config).items()
+        if key not in SILENT | PER_MACHINE | {"seed"}
+    }
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def provenance(path: Path) -> dict[str, Any]:
     result = load_result(path)
     found = result.get("versions")
-    return {**{name: found.get(name) if isinstance(found, dict) else None for name in VERSIONS},
-            "pretrained": result.get("pretrained"), "config_hash": config_hash(path)}
+    return {
+        **{name: found.get(name) if isinstance(found, dict) else None for name in VERSIONS},
+        "pretrained": result.get("pretrained"),
+        "config_hash": config_hash(path),
+    }
 
 
 def collect(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Finished runs with their provenance, and all others as analysis.runs has them."""
     runs = read_runs(root)
     done = runs["state"] == "finished"
-    more = pd.DataFrame([provenance(Path(path)) for path in runs.loc[done, "path"]], index=runs.index[done],
-                        columns=[*VERSIONS, "pretrained", "config_hash"])
+    more = pd.DataFrame(
+        [provenance(Path(path)) for path in runs.loc[done, "path"]],
+        index=runs.index[done],
+        columns=[*VERSIONS, "pretrained", "config_hash"],
+    )
     return runs[done].drop(columns=list(DROPPED)).join(more), runs[~done]
 
 
 def collected(root: Path) -> pd.DataFrame:
-    """The table of the runs below `root`; where only results.csv came home from a cluster, that one."""
+    """The table of the runs below `root`; where only results.csv came home from a cluster, that
+    one."""
     table = collect(root)[0] if root.is_dir() else None
     brought = root / "results.csv"
     if (table is None or table.empty) and brought.exists():
         try:
-            return pd.read_csv(brought, keep_default_na=True, dtype={"commit": str, "config_hash": str})
+            return pd.read_csv(
+                brought, keep_default_na=True, dtype={"commit": str, "config_hash": str}
+            )
         except (OSError, ValueError) as error:
-            raise UserError(f"{brought} is not what python -m analysis.collect writes ({error})") from error
+            raise UserError(
+                f"{brought} is not what python -m analysis.collect writes ({error})"
+            ) from error
     return table if table is not None else pd.DataFrame(columns=["phase"])
 
 
 def settings(table: pd.DataFrame) -> list[dict[str, str]]:
-    """A row per setting, that is of runs that may be averaged: its seeds, score, hours and where they come from."""
+    """A row per setting, that is of runs that may be averaged: its seeds, score, hours and where
+    they come from."""
     rows = []
     keys = ["phase", "domain", "task", "agent", "variant", "skills", "config_hash"]
     for key, runs in table.groupby(keys, dropna=False, sort=True) if len(table) else ():
-        about = {name: "" if pd.isna(value) else str(value) for name, value in zip(keys, key, strict=True)}
-        commits = {str(commit)[:7] + " (changed)" * (str(dirty) == "True")
-                   for commit, dirty in zip(runs["commit"], runs["dirty"], strict=True)}
-        rows.append({"phase": about["phase"], "on": about["task"] or about["domain"], "agent": about["agent"],
-                     "setting": " ".join(filter(None, (about["variant"], about["skills"]))),
-                     "seeds": ", ".join(str(seed) for seed in sorted(runs["seed"])),
-                     "frames": f"{runs['frame'].max():,.0f}", "score": f"{runs['score'].mean():.1f}",
-                     "hours": f"{runs['wall_seconds'].sum() / 3600:.2f}", "commit": ", ".join(sorted(commits)),
-                     "torch": ", ".join(sorted({str(v) for v in runs["torch"]})), "config": about["config_hash"]})
+        about = {
+            name: "" if pd.isna(value) else str(value)
+            for name, value in zip(keys, key, strict=True)
+        }
+        commits = {
+            str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+            for commit, dirty in zip(runs["commit"], runs["dirty"], strict=True)
+        }
+        rows.append(
+            {
+                "phase": about["phase"],
+                "on": about["task"] or about["domain"],
+                "agent": about["agent"],
+                "setting": " ".join(filter(None, (about["variant"], about["skills"]))),
+                "seeds": ", ".join(str(seed) for seed in sorted(runs["seed"])),
+                "frames": f"{runs['frame'].max():,.0f}",
+                "score": f"{runs['score'].mean():.1f}",
+                "hours": f"{runs['wall_seconds'].sum() / 3600:.2f}",
+                "commit": ", ".join(sorted(commits)),
+                "torch": ", ".join(sorted({str(v) for v in runs["torch"]})),
+                "config": about["config_hash"],
+            }
+        )
     return rows
 
 
@@ -98,7 +131,10 @@ def write(word: str, out: Path | None) -> None:
     out = out or Path(root) / "results.csv"
     write_text(out, table.to_csv(index=False, lineterminator="\n"))
     counts = rest["state"].value_counts()
-    print(f"{len(table)} finished runs: {out}" + "".join(f"; {counts[name]} {name}" for name in counts.index))
+    print(
+        f"{len(table)} finished runs: {out}"
+        + "".join(f"; {counts[name]} {name}" for name in counts.index)
+    )
 
 
 if __name__ == "__main__":

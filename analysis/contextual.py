@@ -1,7 +1,9 @@
-"""A task whose best skill is known in every state, to see whether a selector finds it: python -m analysis.contextual
+"""A task whose best skill is known in every state, to see whether a selector finds it: python -m
+analysis.contextual
 
-A point drifts on the unit circle, whatever the agent does. The circle has one sector per skill, and a step is worth 1
-if the skill is that of the sector, else 0. Only the choice of the skill matters, and the best choice is known.
+A point drifts on the unit circle, whatever the agent does. The circle has one sector per skill, and
+a step is worth 1 if the skill is that of the sector, else 0. Only the choice of the skill matters,
+and the best choice is known.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from utils import CONFIGS, Streams
 EPISODE, DRIFT = 50, 0.5
 REGIMES = {  # name in the table: yaml, and what is changed in it
     "selector": ("selector", {}),
-    "selector, temperature fixed at 0.01": ("selector", {"learn_temperature": False, "temperature": 0.01}),
+    "selector, temperature fixed at 0.01": (
+        "selector",
+        {"learn_temperature": False, "temperature": 0.01},
+    ),
     "selector_release": ("selector_release", {}),
     "switching": ("switching", {}),
 }
@@ -45,7 +50,9 @@ class Circle:
         self.angle = 0.0
 
     def move(self, *, reset: bool) -> np.ndarray:
-        self.angle = (self.rng.random() * 2 * np.pi if reset else self.angle + DRIFT * self.rng.normal()) % (2 * np.pi)
+        self.angle = (
+            self.rng.random() * 2 * np.pi if reset else self.angle + DRIFT * self.rng.normal()
+        ) % (2 * np.pi)
         return np.array([np.cos(self.angle), np.sin(self.angle)], np.float32)
 
     @property
@@ -54,11 +61,25 @@ class Circle:
 
 
 def settings(regime: str, steps: int) -> dict[str, Any]:
-    """The regime's own yaml; its schedule keeps the paper's share of the run (20,000 of 100,000 steps)."""
-    sizes = ["skills.hidden_dim=64", f"skills.epsilon_decay={steps // 5}", "skills.warmup_frames=100"]
+    """The regime's own yaml; its schedule keeps the paper's share of the run (20,000 of 100,000
+    steps)."""
+    sizes = [
+        "skills.hidden_dim=64",
+        f"skills.epsilon_decay={steps // 5}",
+        "skills.warmup_frames=100",
+    ]
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return resolve(hydra.compose("finetune", ["preset=cpu", "task=walker_run", f"skills={regime}",
-                                                  *(sizes if regime in ALGORITHMS else [])]))
+        return resolve(
+            hydra.compose(
+                "finetune",
+                [
+                    "preset=cpu",
+                    "task=walker_run",
+                    f"skills={regime}",
+                    *(sizes if regime in ALGORITHMS else []),
+                ],
+            )
+        )
 
 
 def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) -> Outcome:
@@ -71,8 +92,14 @@ def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) 
     else:
         source = make_skills(config, space, rng.numpy("skills"))
     ring = {k: v for k, v in config["replay"].items() if k not in ("capacity", "on_device")}
-    memory = ReplayBuffer(obs_dim=2, action_dim=1, skill_dim=skills, rng=rng.numpy("replay"),
-                          capacity=steps + steps // EPISODE + 2, **ring)
+    memory = ReplayBuffer(
+        obs_dim=2,
+        action_dim=1,
+        skill_dim=skills,
+        rng=rng.numpy("replay"),
+        capacity=steps + steps // EPISODE + 2,
+        **ring,
+    )
     circle, rewards = Circle(rng.numpy("circle"), skills), []
     for step in range(steps):
         first = step % EPISODE == 0
@@ -84,38 +111,59 @@ def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) 
         obs = circle.move(reset=False)
         memory.add(np.zeros(1, np.float32), skill, rewards[-1], 1.0, obs)
         source.update(memory, step)
-    return Outcome(*accuracy(source, circle, rng.numpy("evaluation")), float(np.mean(rewards[-steps // 5:])))
+    return Outcome(
+        *accuracy(source, circle, rng.numpy("evaluation")), float(np.mean(rewards[-steps // 5 :]))
+    )
 
 
 @torch.no_grad()
-def accuracy(source: SkillSource, circle: Circle, rng: np.random.Generator, episodes: int = 40) -> tuple[float, float]:
+def accuracy(
+    source: SkillSource, circle: Circle, rng: np.random.Generator, episodes: int = 40
+) -> tuple[float, float]:
     judge, network, chosen, valued = source.evaluation(rng), source.network, [], []
     for _ in range(episodes):
         for step in range(EPISODE):
             obs = circle.move(reset=step == 0)
             chosen.append(judge.select(obs, step, first=step == 0).argmax() == circle.best)
             if network is not None:
-                valued.append(int(network.q(network.critics, torch.from_numpy(obs)[None]).argmax()) == circle.best)
+                valued.append(
+                    int(network.q(network.critics, torch.from_numpy(obs)[None]).argmax())
+                    == circle.best
+                )
     return float(np.mean(chosen)), float(np.mean(valued)) if valued else float("nan")
 
 
 def main() -> None:
     parser = Parser(description=__doc__)
-    parser.add_argument("--skills", type=at_least(2, 1024), default=8, help="and sectors (%(default)s)")
-    parser.add_argument("--steps", type=at_least(EPISODE), default=6000, help="of training per run (%(default)s)")
-    parser.add_argument("--seeds", type=at_least(1), default=5, help="runs per regime (%(default)s)")
+    parser.add_argument(
+        "--skills", type=at_least(2, 1024), default=8, help="and sectors (%(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=at_least(EPISODE), default=6000, help="of training per run (%(default)s)"
+    )
+    parser.add_argument(
+        "--seeds", type=at_least(1), default=5, help="runs per regime (%(default)s)"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     lines = []
     for name, (regime, overrides) in REGIMES.items():
-        runs = [train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
-                for seed in tqdm(range(args.seeds), desc=name, disable=None, leave=False)]
+        runs = [
+            train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
+            for seed in tqdm(range(args.seeds), desc=name, disable=None, leave=False)
+        ]
         right, critic, reward = np.array(runs).T
         valued = "-" if np.isnan(critic).all() else f"{critic.mean():.2f}"
-        lines.append(f"| {name} | {right.mean():.2f} ({right.min():.2f} to {right.max():.2f}) | {valued} | "
-                     f"{reward.mean():.2f} |")
-    print(f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n")
-    print("| skills | right choices (range over seeds) | right if Q chose | reward per step, last fifth of training |")
+        lines.append(
+            f"| {name} | {right.mean():.2f} ({right.min():.2f} to {right.max():.2f}) | {valued} | "
+            f"{reward.mean():.2f} |"
+        )
+    print(
+        f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n"
+    )
+    print(
+        "| skills | right choices (range over seeds) | right if Q chose | reward per step, last fifth of training |"
+    )
     print("|---|---|---|---|")
     print("\n".join(lines))
 

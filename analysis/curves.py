@@ -15,12 +15,21 @@ from run.cli.console import Parser
 from run.cli.guard import run_command
 from utils import UserError
 
-# What a pre-training shows, by the columns of train.csv; panels without any of their columns are left out.
+# What a pre-training shows, by the columns of train.csv; panels without any of their columns are
+# left out.
 PANELS = {
     "reward streams (batch mean)": ("reward/",),
     "parts of exploration": ("exploration/",),
-    "accuracy (chance: 1 / number of skills)": ("diversity/accuracy", "cpc/accuracy", "discriminator/accuracy"),
-    "conflict of the critic's gradients": ("surgery/conflict", "surgery/sample_conflict", "surgery/cosine"),
+    "accuracy (chance: 1 / number of skills)": (
+        "diversity/accuracy",
+        "cpc/accuracy",
+        "discriminator/accuracy",
+    ),
+    "conflict of the critic's gradients": (
+        "surgery/conflict",
+        "surgery/sample_conflict",
+        "surgery/cosine",
+    ),
 }
 LOG_SCALE = {"reward streams (batch mean)", "parts of exploration"}
 
@@ -44,17 +53,22 @@ def read_csv(path: Path) -> dict[str, np.ndarray]:
 
 def label(run: Path) -> str:
     """walker/amped/cpu/seed_1 out of .../pretrain/walker/amped/cpu/seed_1."""
-    phase = max((i for i, part in enumerate(run.parts) if part in ("pretrain", "finetune")), default=-5)
-    return "/".join(run.parts[phase + 1:])
+    phase = max(
+        (i for i, part in enumerate(run.parts) if part in ("pretrain", "finetune")), default=-5
+    )
+    return "/".join(run.parts[phase + 1 :])
 
 
 def draw(runs: list[Path]) -> plt.Figure:
-    """Returns of the fine-tunings, returns and skill variance of the pre-trainings, then each pre-training's panels."""
+    """Returns of the fine-tunings, returns and skill variance of the pre-trainings, then each
+    pre-training's panels."""
     evals = {run: read_csv(run / "eval.csv") for run in runs}
     pretrained = [run for run in runs if "skill_variance" in evals[run]]
-    panels = [("fine-tuning: evaluation return", [r for r in runs if r not in pretrained], "return_mean"),
-              ("pre-training: return of each skill, for the log", pretrained, "return_mean"),
-              ("share of state variance that the skill explains", pretrained, "skill_variance")]
+    panels = [
+        ("fine-tuning: evaluation return", [r for r in runs if r not in pretrained], "return_mean"),
+        ("pre-training: return of each skill, for the log", pretrained, "return_mean"),
+        ("share of state variance that the skill explains", pretrained, "skill_variance"),
+    ]
     panels = [panel for panel in panels if panel[1]]
     details = []
     for run in pretrained:
@@ -73,7 +87,7 @@ def draw(runs: list[Path]) -> plt.Figure:
                 spread = evals[run]["return_std"]
                 axis.fill_between(frame, y - spread, y + spread, alpha=0.15, color=line.get_color())
         axis.set_title(title, fontsize=10)
-    for axis, (title, run, table, columns) in zip(axes.flat[len(panels):], details, strict=False):
+    for axis, (title, run, table, columns) in zip(axes.flat[len(panels) :], details, strict=False):
         for column in columns:
             axis.plot(table["frame"], table[column], marker=".", markersize=3, label=column)
         axis.set_title(f"{title}\n{label(run)}", fontsize=10)
@@ -81,7 +95,7 @@ def draw(runs: list[Path]) -> plt.Figure:
     for axis in axes.flat[: len(panels) + len(details)]:
         axis.set_xlabel("frames")
         axis.legend(fontsize=7)
-    for axis in axes.flat[len(panels) + len(details):]:
+    for axis in axes.flat[len(panels) + len(details) :]:
         axis.axis("off")
     figure.tight_layout()
     return figure
@@ -103,8 +117,9 @@ def save(runs: list[Path], out: Path) -> None:
     try:
         figure = draw(runs)
     except (ValueError, KeyError, IndexError) as error:
-        raise UserError(f"an eval.csv or train.csv cannot be read ({error}); give run directories of these scripts"
-                        ) from error
+        raise UserError(
+            f"an eval.csv or train.csv cannot be read ({error}); give run directories of these scripts"
+        ) from error
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
     print(f"picture: {out}")

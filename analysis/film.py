@@ -1,4 +1,5 @@
-"""Pictures of behaviour: python -m analysis.film skills SNAPSHOT --out DIR, or gallery --out FILE.png"""
+"""Pictures of behaviour: python -m analysis.film skills SNAPSHOT --out DIR, or gallery --out
+FILE.png"""
 
 from __future__ import annotations
 
@@ -29,21 +30,56 @@ STEPS = 300  # of an episode that may be longer: by then a skill has shown itsel
 REGISTERED = re.compile(r"gymnasium:(envs\.maze:)?[\w/-]+")  # nothing foreign is imported
 BLANK, GAP, INK = 255, 2, "black"
 
-# The gallery's poses, so that the four tasks of a body can be told apart: metres above the model's own height (z),
-# degrees for the rest. Only drawn, never simulated. Jaco needs none: its tasks differ in where the brick lies.
+# The gallery's poses, so that the four tasks of a body can be told apart: metres above the model's
+# own height (z), degrees for the rest. Only drawn, never simulated. Jaco needs none: its tasks
+# differ in where the brick lies.
 POSES = {
     "walker_stand": {},
-    "walker_walk": {"rootz": -0.05, "right_hip": 30, "right_knee": -20, "left_hip": -15, "left_knee": -20,
-                    "left_ankle": -10},
-    "walker_run": {"rootz": 0.05, "rooty": 15, "right_hip": 85, "right_knee": -75, "left_hip": -10, "left_knee": -35,
-                   "left_ankle": -35},
-    "walker_flip": {"rootz": 0.1, "rooty": 165, "right_hip": 60, "right_knee": -95, "left_hip": 40, "left_knee": -70},
+    "walker_walk": {
+        "rootz": -0.05,
+        "right_hip": 30,
+        "right_knee": -20,
+        "left_hip": -15,
+        "left_knee": -20,
+        "left_ankle": -10,
+    },
+    "walker_run": {
+        "rootz": 0.05,
+        "rooty": 15,
+        "right_hip": 85,
+        "right_knee": -75,
+        "left_hip": -10,
+        "left_knee": -35,
+        "left_ankle": -35,
+    },
+    "walker_flip": {
+        "rootz": 0.1,
+        "rooty": 165,
+        "right_hip": 60,
+        "right_knee": -95,
+        "left_hip": 40,
+        "left_knee": -70,
+    },
     "quadruped_stand": {},
-    "quadruped_walk": {"yaw_front_left": 25, "yaw_back_right": 25, "pitch_front_left": 25, "pitch_back_right": 25},
-    "quadruped_run": {"root_z": 0.15, "yaw_front_left": -35, "yaw_front_right": 35, "yaw_back_left": 35,
-                      "yaw_back_right": -35, "knee_front_left": 30, "knee_front_right": 30},
-    "quadruped_jump": {"root_z": 0.75, **{f"knee_{leg}": 45 for leg in
-                                          ("front_left", "front_right", "back_left", "back_right")}},
+    "quadruped_walk": {
+        "yaw_front_left": 25,
+        "yaw_back_right": 25,
+        "pitch_front_left": 25,
+        "pitch_back_right": 25,
+    },
+    "quadruped_run": {
+        "root_z": 0.15,
+        "yaw_front_left": -35,
+        "yaw_front_right": 35,
+        "yaw_back_left": 35,
+        "yaw_back_right": -35,
+        "knee_front_left": 30,
+        "knee_front_right": 30,
+    },
+    "quadruped_jump": {
+        "root_z": 0.75,
+        **{f"knee_{leg}": 45 for leg in ("front_left", "front_right", "back_left", "back_right")},
+    },
 }
 
 
@@ -55,8 +91,18 @@ class Take(NamedTuple):
     total: float
 
 
-def play(env: envs.Env, policy: Policy, skill: np.ndarray, *, seed: int, limit: int, shots=(), renderer=None) -> Take:
-    """The mean actions of one skill from the start that the seed names, drawn at the steps `shots`."""
+def play(
+    env: envs.Env,
+    policy: Policy,
+    skill: np.ndarray,
+    *,
+    seed: int,
+    limit: int,
+    shots=(),
+    renderer=None,
+) -> Take:
+    """The mean actions of one skill from the start that the seed names, drawn at the steps
+    `shots`."""
     env.seed(seed)
     time_step, step, total, frames = env.reset(), 0, 0.0, {}
     while True:
@@ -69,10 +115,13 @@ def play(env: envs.Env, policy: Policy, skill: np.ndarray, *, seed: int, limit: 
 
 
 def tile(pictures: list[np.ndarray], columns: int) -> np.ndarray:
-    """Pictures of one size in rows with thin white lines between; missing ones at the end stay white."""
+    """Pictures of one size in rows with thin white lines between; missing ones at the end stay
+    white."""
     height, width = pictures[0].shape[:2]
     rows = -(-len(pictures) // columns)
-    sheet = np.full((rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), BLANK, np.uint8)
+    sheet = np.full(
+        (rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 3), BLANK, np.uint8
+    )
     for i, picture in enumerate(pictures):
         y, x = i // columns * (height + GAP), i % columns * (width + GAP)
         sheet[y : y + height, x : x + width] = picture
@@ -85,11 +134,14 @@ def save_png(path: Path, picture: np.ndarray | Image.Image) -> None:
     print(f"picture: {path}")
 
 
-# ----------------------------------------------------------------------------------------------------- skills
+# ------------------------------------------------------------------------------------------- skills
 
 
-def filmstrip(takes: dict[str, Take], times: list[int], size: int, title: str, clock) -> Image.Image:
-    """One row per skill, its name and return at the left; a state after the end of an episode stays white."""
+def filmstrip(
+    takes: dict[str, Take], times: list[int], size: int, title: str, clock
+) -> Image.Image:
+    """One row per skill, its name and return at the left; a state after the end of an episode stays
+    white."""
     blank = np.full((size, size, 3), BLANK, np.uint8)
     sheet = tile([take.frames.get(t, blank) for take in takes.values() for t in times], len(times))
     letters = max(10, size // 10)
@@ -101,7 +153,13 @@ def filmstrip(takes: dict[str, Take], times: list[int], size: int, title: str, c
     draw = ImageDraw.Draw(image)
     draw.text((letters // 2, letters // 4), title, INK, font(letters))
     for column, t in enumerate(times):
-        draw.text((left + column * (size + GAP) + size // 2, head - GAP), clock(t), INK, font(letters), anchor="md")
+        draw.text(
+            (left + column * (size + GAP) + size // 2, head - GAP),
+            clock(t),
+            INK,
+            font(letters),
+            anchor="md",
+        )
     for row, lines in enumerate(labels):
         centre = (letters // 2, head + row * (size + GAP) + size // 2)
         draw.multiline_text(centre, "\n".join(lines), INK, font(letters), anchor="lm")
@@ -112,27 +170,39 @@ def movie(takes: dict[str, Take], steps: range):
     """The skills side by side, near-square; an episode that ends early keeps its last picture."""
     last = {name: next(iter(take.frames.values())) for name, take in takes.items()}
     for step in steps:
-        last.update({name: take.frames[step] for name, take in takes.items() if step in take.frames})
+        last.update(
+            {name: take.frames[step] for name, take in takes.items() if step in take.frames}
+        )
         named = [write_on(picture, name.partition("\n")[0]) for name, picture in last.items()]
         yield tile(named, math.ceil(math.sqrt(len(named))))
 
 
 def choose_skills(space: SkillSpace, seed: int, only: list[int] | None) -> dict[str, np.ndarray]:
-    """The skills by the words beside their pictures; the draws are those of the run's own evaluations."""
+    """The skills by the words beside their pictures; the draws are those of the run's own
+    evaluations."""
     panel = space.panel(np.random.default_rng(stream_seed(seed, "eval skills")), EVAL_SKILLS)
     only = range(len(panel)) if only is None else list(dict.fromkeys(only))
     if wrong := [i for i in only if not 0 <= i < len(panel)]:
-        raise UserError(f"--only {wrong[0]}: this agent shows {len(panel)} skills; choose 0 to {len(panel) - 1}")
+        raise UserError(
+            f"--only {wrong[0]}: this agent shows {len(panel)} skills; choose 0 to {len(panel) - 1}"
+        )
     if space.one_hot:
         return {name_skill(panel[i]): panel[i] for i in only}
-    return {f"draw {i}\n{name_skill(panel[i])}" if space.dim else "no skill": panel[i] for i in only}
+    return {
+        f"draw {i}\n{name_skill(panel[i])}" if space.dim else "no skill": panel[i] for i in only
+    }
 
 
 def env_of(snapshot: Path, config: dict[str, Any], given: str | None) -> str:
-    """The environment of the run. What is imported by name is not for a file to decide: then --env must say it."""
-    name = config["task"]["env"] if config["phase"] == "finetune" else config["domain"]["primal_task"]
+    """The environment of the run. What is imported by name is not for a file to decide: then --env
+    must say it."""
+    name = (
+        config["task"]["env"] if config["phase"] == "finetune" else config["domain"]["primal_task"]
+    )
     if given is None and name not in (*envs.TASKS, "dummy") and not REGISTERED.fullmatch(name):
-        raise UserError(f"{snapshot} was trained on {name}, which would be imported; if you trust it: --env {name}")
+        raise UserError(
+            f"{snapshot} was trained on {name}, which would be imported; if you trust it: --env {name}"
+        )
     return given or name
 
 
@@ -140,8 +210,12 @@ def film_skills(args: argparse.Namespace) -> dict[str, Take]:
     snapshot, policy = load_snapshot(args.snapshot), load_policy(args.snapshot)
     config, frame = snapshot["config"], snapshot["frame"]
     seed = config["seed"] if args.seed is None else args.seed
-    start = stream_seed(seed, "eval", frame)  # as Runner.evaluate_skills: the pictures belong to eval.csv's row
-    skills = choose_skills(SkillSpace(config["agent"]["skill_space"], config["skill_dim"]), seed, args.only)
+    start = stream_seed(
+        seed, "eval", frame
+    )  # as Runner.evaluate_skills: the pictures belong to eval.csv's row
+    skills = choose_skills(
+        SkillSpace(config["agent"]["skill_space"], config["skill_dim"]), seed, args.only
+    )
     name = env_of(args.snapshot, config, args.env)
     env = make_env(name, start, config)
     make_directory(args.out)
@@ -154,13 +228,30 @@ def film_skills(args: argparse.Namespace) -> dict[str, Take]:
     times = [round(t) for t in np.linspace(0, length, STILLS)]
     steps = range(0) if args.stills else range(0, length + 1, every)
     with Renderer(args.size, args.size) as renderer:
-        takes = {name: play(env, policy, skill, seed=start, limit=args.steps, shots={*times, *steps}, renderer=renderer)
-                 for name, skill in tqdm(skills.items(), desc="skills", disable=None)}
+        takes = {
+            name: play(
+                env,
+                policy,
+                skill,
+                seed=start,
+                limit=args.steps,
+                shots={*times, *steps},
+                renderer=renderer,
+            )
+            for name, skill in tqdm(skills.items(), desc="skills", disable=None)
+        }
     env.close()
     title = f"{snapshot['agent']}, {name}, frame {frame:,}, seed {seed}"
-    save_png(args.out / "filmstrip.png", filmstrip(
-        takes, times, args.size, title,
-        lambda t: f"{t * seconds * config['action_repeat']:.1f} s" if seconds else f"step {t}"))
+    save_png(
+        args.out / "filmstrip.png",
+        filmstrip(
+            takes,
+            times,
+            args.size,
+            title,
+            lambda t: f"{t * seconds * config['action_repeat']:.1f} s" if seconds else f"step {t}",
+        ),
+    )
     if not args.stills:
         bar = tqdm(movie(takes, steps), total=len(steps), desc="film", disable=None)
         write_film(args.out / "skills.mp4", bar, fps)
@@ -168,7 +259,7 @@ def film_skills(args: argparse.Namespace) -> dict[str, Take]:
     return takes
 
 
-# ---------------------------------------------------------------------------------------------------- gallery
+# ------------------------------------------------------------------------------------------ gallery
 
 
 def pose(physics, joints: dict[str, float]) -> None:
@@ -176,13 +267,16 @@ def pose(physics, joints: dict[str, float]) -> None:
     model, data = physics.model.ptr, physics.data.ptr
     data.qpos[:] = model.qpos0
     for name, value in joints.items():
-        address = model.joint(name.removesuffix("_z")).qposadr[0] + 2 * name.endswith("_z")  # a free joint: x, y, z
+        address = model.joint(name.removesuffix("_z")).qposadr[0] + 2 * name.endswith(
+            "_z"
+        )  # a free joint: x, y, z
         data.qpos[address] += value if name.endswith("z") else np.deg2rad(value)
     physics.forward()
 
 
 def gallery(names: list[str], size: int, seed: int) -> np.ndarray:
-    """The tasks' pictures with their names, four in a row, with shadows: they show what touches the ground."""
+    """The tasks' pictures with their names, four in a row, with shadows: they show what touches the
+    ground."""
     pictures = []
     with Renderer(size, size, shadows=True) as renderer:
         for name in tqdm(names, desc="gallery", disable=None):
@@ -195,14 +289,16 @@ def gallery(names: list[str], size: int, seed: int) -> np.ndarray:
     return tile(pictures, 4)
 
 
-# ----------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 def make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot write into {path}: {error.strerror}; give --out another place") from error
+        raise UserError(
+            f"cannot write into {path}: {error.strerror}; give --out another place"
+        ) from error
 
 
 def film_tasks(args: argparse.Namespace) -> None:
@@ -213,24 +309,57 @@ def film_tasks(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = Parser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    skills = commands.add_parser("skills", help="every skill of a snapshot from one and the same start",
-                                 description="Writes filmstrip.png and skills.mp4: every skill from one start.")
-    skills.add_argument("snapshot", type=Path, help="a snapshot_<frame>.pt of pretrain.py or finetune.py")
+    skills = commands.add_parser(
+        "skills",
+        help="every skill of a snapshot from one and the same start",
+        description="Writes filmstrip.png and skills.mp4: every skill from one start.",
+    )
+    skills.add_argument(
+        "snapshot", type=Path, help="a snapshot_<frame>.pt of pretrain.py or finetune.py"
+    )
     skills.add_argument("--out", type=Path, required=True, help="directory to write into")
-    skills.add_argument("--steps", type=at_least(1), default=STEPS, help="at most so many per episode (%(default)s)")
-    skills.add_argument("--seed", type=at_least(0, 2**32 - 1), help="of the start and of drawn skills (the run's own)")
-    skills.add_argument("--size", type=at_least(1, 4096), default=128, help="of one picture, in pixels (%(default)s)")
-    skills.add_argument("--only", type=at_least(0), nargs="+", metavar="K", help="these skills only, counted from 0")
-    skills.add_argument("--env", metavar="NAME", help="of a run on an environment that is imported (module:function)")
+    skills.add_argument(
+        "--steps", type=at_least(1), default=STEPS, help="at most so many per episode (%(default)s)"
+    )
+    skills.add_argument(
+        "--seed",
+        type=at_least(0, 2**32 - 1),
+        help="of the start and of drawn skills (the run's own)",
+    )
+    skills.add_argument(
+        "--size",
+        type=at_least(1, 4096),
+        default=128,
+        help="of one picture, in pixels (%(default)s)",
+    )
+    skills.add_argument(
+        "--only", type=at_least(0), nargs="+", metavar="K", help="these skills only, counted from 0"
+    )
+    skills.add_argument(
+        "--env",
+        metavar="NAME",
+        help="of a run on an environment that is imported (module:function)",
+    )
     skills.add_argument("--stills", action="store_true", help="only the filmstrip")
     tasks = commands.add_parser("gallery", help="the twelve tasks in one picture")
     tasks.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
-    tasks.add_argument("--size", type=at_least(1, 4096), default=240, help="of one picture, in pixels (%(default)s)")
-    tasks.add_argument("--seed", type=at_least(0, 2**32 - 1), default=2,
-                       help="of jaco's start (%(default)s: the hand clear of the brick)")
+    tasks.add_argument(
+        "--size",
+        type=at_least(1, 4096),
+        default=240,
+        help="of one picture, in pixels (%(default)s)",
+    )
+    tasks.add_argument(
+        "--seed",
+        type=at_least(0, 2**32 - 1),
+        default=2,
+        help="of jaco's start (%(default)s: the hand clear of the brick)",
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)  # one row at a time, and sums in one order
-    run_command(lambda: film_skills(args) if args.command == "skills" else film_tasks(args), ValueError)
+    run_command(
+        lambda: film_skills(args) if args.command == "skills" else film_tasks(args), ValueError
+    )
 
 
 if __name__ == "__main__":

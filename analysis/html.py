@@ -1,4 +1,5 @@
-"""Pieces of a page that needs no other file: pictures and films are inside, there is no script and no link to fetch."""
+"""Pieces of a page that needs no other file: pictures and films are inside, there is no script and
+no link to fetch."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def escape(text: object) -> str:
 def prose(text: str) -> str:
     """Markdown, with each table in a box of its own that scrolls on a small screen."""
     made = markdown.markdown(text, extensions=["tables", "sane_lists"])
-    return made.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
+    return made.replace("<table>", '<div class="wide"><table>').replace(
+        "</table>", "</table></div>"
+    )
 
 
 def data_uri(content: bytes, kind: str) -> str:
@@ -62,7 +65,8 @@ def data_uri(content: bytes, kind: str) -> str:
 
 
 def picture(source: Path | Figure, caption: str) -> str:
-    """A PNG or a film from a file, or a figure as it is drawn; the caption is also what a screen reader says."""
+    """A PNG or a film from a file, or a figure as it is drawn; the caption is also what a screen
+    reader says."""
     if isinstance(source, Figure):
         buffer = io.BytesIO()
         source.savefig(buffer, format="png", dpi=130)
@@ -70,15 +74,19 @@ def picture(source: Path | Figure, caption: str) -> str:
     else:
         content, kind = source.read_bytes(), KINDS[source.suffix]
     uri = data_uri(content, kind)
-    shown = (f'<video src="{uri}" controls muted loop playsinline></video>' if kind.startswith("video") else
-             f'<img src="{uri}" alt="{escape(caption)}">')
+    shown = (
+        f'<video src="{uri}" controls muted loop playsinline></video>'
+        if kind.startswith("video")
+        else f'<img src="{uri}" alt="{escape(caption)}">'
+    )
     broad = ' class="broad"' if kind == "image/png" and is_broad(content) else ""
     return f"<figure{broad}><div>{shown}</div><figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def is_broad(png: bytes) -> bool:
-    """More than twice as wide as high, by the PNG's header: on a phone it scrolls instead of shrinking to a stamp."""
-    width, height = (int.from_bytes(png[i:i + 4], "big") for i in (16, 20))
+    """More than twice as wide as high, by the PNG's header: on a phone it scrolls instead of
+    shrinking to a stamp."""
+    width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
     return width > 2 * height
 
 
@@ -99,9 +107,13 @@ def page(title: str, lead: str, sections: dict[str, str], foot: str) -> str:
     """Sections by their heading, each with a link at the top."""
     names = {heading: "s" + str(i) for i, heading in enumerate(sections)}
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for heading, name in names.items())
-    body = "".join(f'<section><h2 id="{names[heading]}">{escape(heading)}</h2>{content}</section>\n'
-                   for heading, content in sections.items())
-    return (f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-            f"<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{escape(title)}</h1>{prose(lead)}</header>\n"
-            f"<nav><div>{links}</div></nav>\n<main>\n{body}</main>\n<footer>{prose(foot)}</footer>\n</body>\n</html>\n")
+    body = "".join(
+        f'<section><h2 id="{names[heading]}">{escape(heading)}</h2>{content}</section>\n'
+        for heading, content in sections.items()
+    )
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{escape(title)}</h1>{prose(lead)}</header>\n"
+        f"<nav><div>{links}</div></nav>\n<main>\n{body}</main>\n<footer>{prose(foot)}</footer>\n</body>\n</html>\n"
+    )

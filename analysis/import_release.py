@@ -2,8 +2,9 @@
 
     python -m analysis.import_release snapshot_2000000.pt domain=walker [agent=cic] [seed=1] [run_root=runs]
 
-Those files pickle the whole agent. They are read without its code (analysis/stand_ins.py): actor, critic and target are
-kept, everything else is left out. agent= is needed where the class in the file does not tell.
+Those files pickle the whole agent. They are read without its code (analysis/stand_ins.py): actor,
+critic and target are kept, everything else is left out. agent= is needed where the class in the
+file does not tell.
 """
 
 from __future__ import annotations
@@ -26,30 +27,40 @@ from utils import CONFIGS, Streams, UserError, choose, save_snapshot, weights
 OURS = tuple(sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml")))
 KEYS = ("agent", "domain", "seed", "run_root", "skill_dim")
 AGENTS = {"amped": "amped_release", "icm_apt": "apt"}  # where a module's name is not our agent's
-NETWORKS = {"actor": ("actor", {"trunk": "trunk", "policy": "head"}),  # theirs -> ours
-            "critic": ("critic", {"trunk": "trunk", "Q1": "q1", "Q2": "q2"}),
-            "critic_target": ("target", {"trunk": "trunk", "Q1": "q1", "Q2": "q2"})}
+NETWORKS = {
+    "actor": ("actor", {"trunk": "trunk", "policy": "head"}),  # theirs -> ours
+    "critic": ("critic", {"trunk": "trunk", "Q1": "q1", "Q2": "q2"}),
+    "critic_target": ("target", {"trunk": "trunk", "Q1": "q1", "Q2": "q2"}),
+}
 LINEAR = ("Linear", "VectorizedLinear")  # the second: CeSD's critics side by side
 EPS = 1e-5  # LayerNorm's, here and there
 
 
-# ---------------------------------------------------------------------------------------------------- networks
+# ----------------------------------------------------------------------------------------- networks
 
 
 def layers_of(agent: StandIn, network: str, part: str) -> dict[str, StandIn]:
     """The layers of a Sequential by their numbers, checked to be what our networks compute."""
     name, owner = f"{network}.{part}", agent.get(network)
     sequence = owner.parts("_modules").get(part) if isinstance(owner, StandIn) else None
-    layers = sequence.parts("_modules") if isinstance(sequence, StandIn) and sequence.kind == "Sequential" else {}
+    layers = (
+        sequence.parts("_modules")
+        if isinstance(sequence, StandIn) and sequence.kind == "Sequential"
+        else {}
+    )
     if not layers or not all(isinstance(layer, StandIn) for layer in layers.values()):
         raise UserError(f"it has no {name}, a Sequential of layers")
     kinds = [layer.kind for layer in layers.values()]
     if part == "trunk":
         words = f"Linear, LayerNorm (eps {EPS:g}), Tanh"
-        fits = kinds == ["Linear", "LayerNorm", "Tanh"] and list(layers.values())[1].get("eps") == EPS
+        fits = (
+            kinds == ["Linear", "LayerNorm", "Tanh"] and list(layers.values())[1].get("eps") == EPS
+        )
     else:
         words = "Linear layers with ReLU between them"
-        fits = len(kinds) % 2 and all(kind in (LINEAR, ("ReLU",))[i % 2] for i, kind in enumerate(kinds))
+        fits = len(kinds) % 2 and all(
+            kind in (LINEAR, ("ReLU",))[i % 2] for i, kind in enumerate(kinds)
+        )
     if not fits or list(layers) != [str(number) for number in range(len(layers))]:
         raise UserError(f"{name} is {', '.join(kinds)}; ours is {words}")
     return layers
@@ -58,7 +69,11 @@ def layers_of(agent: StandIn, network: str, part: str) -> dict[str, StandIn]:
 def parameters_of(layer: StandIn, name: str) -> dict[str, torch.Tensor]:
     found = layer.parts("_parameters")
     for key, value in found.items():
-        if not (isinstance(value, torch.Tensor) and value.dtype == torch.float32 and torch.isfinite(value).all()):
+        if not (
+            isinstance(value, torch.Tensor)
+            and value.dtype == torch.float32
+            and torch.isfinite(value).all()
+        ):
             raise UserError(f"{name}.{key} is not a tensor of finite float32 numbers")
     return {f"{name}.{key}": value.detach().clone() for key, value in found.items()}
 
@@ -75,20 +90,28 @@ def networks_of(agent: StandIn) -> dict[str, torch.Tensor]:
 
 def require_fit(theirs: dict[str, torch.Tensor], ours: dict[str, torch.Tensor], agent: str) -> None:
     for name in sorted(theirs.keys() | ours.keys()):
-        here, there = (list(each[name].shape) if name in each else "absent" for each in (ours, theirs))
+        here, there = (
+            list(each[name].shape) if name in each else "absent" for each in (ours, theirs)
+        )
         if here != there:
             raise UserError(f"{name} is {there} there; agent={agent} has {here}")
 
 
-# ----------------------------------------------------------------------------------------------------- snapshot
+# ----------------------------------------------------------------------------------------- snapshot
 
 
 def agent_in(payload: Any) -> StandIn:
-    agent, step = (payload.get(key) if isinstance(payload, dict) else None for key in ("agent", "_global_step"))
+    agent, step = (
+        payload.get(key) if isinstance(payload, dict) else None for key in ("agent", "_global_step")
+    )
     if not isinstance(agent, StandIn) or type(step) is not int or step < 0:
-        raise UserError("it holds no agent and _global_step, which pretrain.py of URLB-family code saves")
+        raise UserError(
+            "it holds no agent and _global_step, which pretrain.py of URLB-family code saves"
+        )
     encoder = agent.get("encoder")
-    if agent.get("obs_type") == "pixels" or (isinstance(encoder, StandIn) and encoder.kind != "Identity"):
+    if agent.get("obs_type") == "pixels" or (
+        isinstance(encoder, StandIn) and encoder.kind != "Identity"
+    ):
         raise UserError("it was trained on pixels; only obs_type=states is supported")
     return agent
 
@@ -104,11 +127,18 @@ def name_of(agent: StandIn) -> str:
 
 def config_for(given: dict[str, str], sizes: dict[str, int]) -> dict[str, Any]:
     """What pretrain.py would have at the paper's size, with the networks that are in the file."""
-    words = {"preset": "paper", "variant": "imported", **given, "learner.action_input": "trunk",
-             **{f"learner.{key}": str(value) for key, value in sizes.items()}}
+    words = {
+        "preset": "paper",
+        "variant": "imported",
+        **given,
+        "learner.action_input": "trunk",
+        **{f"learner.{key}": str(value) for key, value in sizes.items()},
+    }
     config, _ = config_of("pretrain", words)
     if config["agent"]["objective"] is None:
-        raise UserError(f"agent={given['agent']} starts every task from scratch: nothing would use the snapshot")
+        raise UserError(
+            f"agent={given['agent']} starts every task from scratch: nothing would use the snapshot"
+        )
     return config
 
 
@@ -127,8 +157,10 @@ def skills_of(config: dict[str, Any], given: dict[str, str], inputs: int, obs_di
     some = config["agent"]["skill_space"] != "none"
     if (found > 0) != some or found < 0 or given.get("skill_dim", str(found)) != str(found):
         expected = given.get("skill_dim", "any number" if some else "0")
-        raise UserError(f"its actor takes {inputs} numbers, of which {given['domain']} observes {obs_dim}; "
-                        f"agent={given['agent']} with skill_dim={expected} does not fit")
+        raise UserError(
+            f"its actor takes {inputs} numbers, of which {given['domain']} observes {obs_dim}; "
+            f"agent={given['agent']} with skill_dim={expected} does not fit"
+        )
     return found
 
 
@@ -148,29 +180,52 @@ def convert(path: Path, given: dict[str, str]) -> tuple[dict[str, Any], StandIn]
     ours = weights(build.make_learner(config, env, skill_dim, objective.streams, rng))
     require_fit(found, ours, given["agent"])
     spec = {"obs_dim": env.obs_dim, "action_dim": env.action_dim, "skill_dim": skill_dim}
-    return {"frame": payload["_global_step"], "seed": config["seed"], "agent": given["agent"],
-            "domain": given["domain"], "spec": spec, "config": config, "imported": agent.source, "objective": {},
-            "skills": {}, "learner": {name: found[name] for name in ours}}, agent
+    return {
+        "frame": payload["_global_step"],
+        "seed": config["seed"],
+        "agent": given["agent"],
+        "domain": given["domain"],
+        "spec": spec,
+        "config": config,
+        "imported": agent.source,
+        "objective": {},
+        "skills": {},
+        "learner": {name: found[name] for name in ours},
+    }, agent
 
 
 def left_out(agent: StandIn) -> list[str]:
     """Networks and optimisers that stay behind."""
-    return sorted(name for name, value in agent.state.items() if name not in NETWORKS and (
-        isinstance(value, torch.Tensor) or (isinstance(value, StandIn) and value.kind != "Identity"
-                                            and value.source.startswith(("torch.", "agent.", "utils.")))))
+    return sorted(
+        name
+        for name, value in agent.state.items()
+        if name not in NETWORKS
+        and (
+            isinstance(value, torch.Tensor)
+            or (
+                isinstance(value, StandIn)
+                and value.kind != "Identity"
+                and value.source.startswith(("torch.", "agent.", "utils."))
+            )
+        )
+    )
 
 
-# ------------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 def import_release(path: Path, words: list[str], out: Path | None) -> Path:
     given = dict(word.partition("=")[::2] for word in words)
     if unknown := [key for key in given if key not in KEYS]:
-        raise UserError(f"{unknown[0]} is not a key of this command; give {', '.join(f'{key}=' for key in KEYS)}")
+        raise UserError(
+            f"{unknown[0]} is not a key of this command; give {', '.join(f'{key}=' for key in KEYS)}"
+        )
     if wrong := [key for key in ("seed", "skill_dim") if not given.get(key, "0").isdecimal()]:
         raise UserError(f"{wrong[0]}={given[wrong[0]]} is not a whole number")
     if "domain" not in given:
-        raise UserError(f"domain= is missing, which the file does not tell; choose from {', '.join(DOMAINS)}")
+        raise UserError(
+            f"domain= is missing, which the file does not tell; choose from {', '.join(DOMAINS)}"
+        )
     for key, choices in (("domain", tuple(DOMAINS)), ("agent", OURS)):
         if key in given:
             choose(key, given[key], choices)
@@ -184,20 +239,28 @@ def import_release(path: Path, words: list[str], out: Path | None) -> Path:
         raise UserError(f"{out} is there already; remove it, or give --out FILE")
     save_snapshot(out, **payload)
     spec = payload["spec"]
-    print(f"{payload['imported']} at frame {payload['frame']:,}: obs {spec['obs_dim']}, action {spec['action_dim']}, "
-          f"skills {spec['skill_dim']}, hidden {config['learner']['hidden_dim']}\n"
-          f"left out: {', '.join(left_out(agent)) or 'nothing'}\n"
-          f"snapshot: {out}\n"
-          f"fine-tune: python finetune.py agent={payload['agent']} task=... snapshot={out} seed={payload['seed']}")
+    print(
+        f"{payload['imported']} at frame {payload['frame']:,}: obs {spec['obs_dim']}, action {spec['action_dim']}, "
+        f"skills {spec['skill_dim']}, hidden {config['learner']['hidden_dim']}\n"
+        f"left out: {', '.join(left_out(agent)) or 'nothing'}\n"
+        f"snapshot: {out}\n"
+        f"fine-tune: python finetune.py agent={payload['agent']} task=... snapshot={out} seed={payload['seed']}"
+    )
     return out
 
 
 def main() -> None:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("path", type=Path, metavar="PATH", help="snapshot_<frame>.pt of URLB-family code")
+    parser.add_argument(
+        "path", type=Path, metavar="PATH", help="snapshot_<frame>.pt of URLB-family code"
+    )
     parser.add_argument("words", nargs="*", metavar="key=value", help=f"of {', '.join(KEYS)}")
-    parser.add_argument("--out", type=Path, help="the snapshot to write "
-                        "(<run_root>/pretrain/<domain>/<agent>/imported/seed_<n>/snapshots/snapshot_<frame>.pt)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="the snapshot to write "
+        "(<run_root>/pretrain/<domain>/<agent>/imported/seed_<n>/snapshots/snapshot_<frame>.pt)",
+    )
     args = parser.parse_intermixed_args()
     run_command(lambda: import_release(args.path, args.words, args.out))
 

@@ -1,7 +1,8 @@
-"""Coverage against information, one dot a run: python -m analysis.maze_tradeoff results/maze/maze_study_*.csv --out PNG
+"""Coverage against information, one dot a run: python -m analysis.maze_tradeoff
+results/maze/maze_study_*.csv --out PNG
 
-The paper's claim in one picture: upper right is the coverage of methods that explore with the information of those that
-separate.
+The paper's claim in one picture: upper right is the coverage of methods that explore with the
+information of those that separate.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ def read(paths: list[Path]) -> pd.DataFrame:
         try:
             frames.append(pd.read_csv(path))
         except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read: {error}; give rows of python -m analysis.figure") from error
+            raise UserError(
+                f"{path} cannot be read: {error}; give rows of python -m analysis.figure"
+            ) from error
         if lacking := NEEDED - set(frames[-1]):
-            raise UserError(f"{path} has no {', '.join(sorted(lacking))}; give rows of python -m analysis.figure")
+            raise UserError(
+                f"{path} has no {', '.join(sorted(lacking))}; give rows of python -m analysis.figure"
+            )
     return pd.concat(frames, ignore_index=True)
 
 
@@ -51,14 +56,24 @@ def tradeoff(rows: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(rows["name"]))
     paint = colours(agent for agent in rows["agent"] if agent not in BOUNDS)
     figure = Figure(figsize=(3.9 * len(groups) + 1.9, 3.6), dpi=110, layout="constrained")
-    for axis, ((domain, skills), part) in zip(figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
+    for axis, ((domain, skills), part) in zip(
+        figure.subplots(1, len(groups), squeeze=False)[0], groups, strict=True
+    ):
         for name in names:
             runs = part[part["name"] == name]
             for agent, some in runs.groupby("agent"):
                 colour, hollow = paint.get(agent, "black"), name.endswith("without surgery")
                 shape = BOUNDS[agent][1] if agent in BOUNDS else marker(agent)
-                axis.plot(some["coverage"], some["mi_grid"], shape, color=colour, label=name, markersize=7, alpha=0.85,
-                          markerfacecolor="none" if hollow else colour)
+                axis.plot(
+                    some["coverage"],
+                    some["mi_grid"],
+                    shape,
+                    color=colour,
+                    label=name,
+                    markersize=7,
+                    alpha=0.85,
+                    markerfacecolor="none" if hollow else colour,
+                )
         axis.axhline(math.log(skills), color="0.6", linestyle="--", linewidth=1)
         title = f"{domain.replace('_', ' ')}, {skills} skills"
         axis.set(title=title, xlabel="coverage", xlim=(0, 1.05), ylim=(0, None))
@@ -68,7 +83,9 @@ def tradeoff(rows: pd.DataFrame) -> Figure:
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=8)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=8
+    )
     return figure
 
 

@@ -1,4 +1,5 @@
-"""What an experiment has and lacks: python -m analysis.plan experiment=table_urlb [key=value ...] (--help)"""
+"""What an experiment has and lacks: python -m analysis.plan experiment=table_urlb [key=value ...]
+(--help)"""
 
 from __future__ import annotations
 
@@ -11,10 +12,14 @@ STATES = ("finished", "unfinished", "missing")
 
 
 def count_lines(runs: list[Run], states: list[str]) -> list[str]:
-    """"240 pre-trainings: 0 finished, 0 unfinished, 240 missing", and the same of fine-tunings."""
+    """ "240 pre-trainings: 0 finished, 0 unfinished, 240 missing", and the same of fine-tunings."""
     lines = []
     for phase, noun in (("pretrain", "pre-training"), ("finetune", "fine-tuning")):
-        found = [state.partition(" ")[0] for run, state in zip(runs, states, strict=True) if run.phase == phase]
+        found = [
+            state.partition(" ")[0]
+            for run, state in zip(runs, states, strict=True)
+            if run.phase == phase
+        ]
         if found:
             counts = ", ".join(f"{found.count(name)} {name}" for name in STATES)
             lines.append(f"{len(found)} {noun}{'s' * (len(found) > 1)}: {counts}")
@@ -32,12 +37,17 @@ def plan(experiment: Experiment, *, missing_only: bool = False) -> None:
 
 
 def main() -> None:
-    parser = Parser(description=__doc__.partition(":")[0],
-                    epilog=f"experiments: {', '.join(names())}")
-    parser.add_argument("words", nargs="*", metavar="key=value",
-                        help="experiment=NAME or FILE.yaml; seed=1,2 and other keys of its grid; methods=NAME,NAME; "
-                             "task=NAME,NAME; pretrain.KEY= and finetune.KEY= for one phase; any key of the scripts, "
-                             "for every run (preset=cpu, run_root=DIR)")
+    parser = Parser(
+        description=__doc__.partition(":")[0], epilog=f"experiments: {', '.join(names())}"
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="key=value",
+        help="experiment=NAME or FILE.yaml; seed=1,2 and other keys of its grid; methods=NAME,NAME; "
+        "task=NAME,NAME; pretrain.KEY= and finetune.KEY= for one phase; any key of the scripts, "
+        "for every run (preset=cpu, run_root=DIR)",
+    )
     parser.add_argument("--missing", action="store_true", help="leave out what is finished")
     args = parser.parse_intermixed_args()
     run_command(lambda: plan(load(args.words), missing_only=args.missing))

@@ -1,6 +1,8 @@
-"""One page with every table and figure that the runs at hand allow: python -m analysis.report [key=value ...] (--help)
+"""One page with every table and figure that the runs at hand allow: python -m analysis.report
+[key=value ...] (--help)
 
-The paper beside ours, with the command that makes each. Runs come from run_root; where it has none, from results/.
+The paper beside ours, with the command that makes each. Runs come from run_root; where it has none,
+from results/.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ THEORY = {
     "toy": "The AnInfoNCE toy: objective and loss against the distance of two Gaussians.",
     "structure": "How much of the conflict is structural: one critic, one bootstrap, two rewards.",
 }
-CAPTIONS = {"aggregate": "Aggregate scores of all complete seeds, with bootstrap intervals.",
-            "profiles": "Share of runs above each score.", "curves": "Scores over frames of fine-tuning, per task.",
-            "bars": "Episode returns per task; hatched: the paper's."}
+CAPTIONS = {
+    "aggregate": "Aggregate scores of all complete seeds, with bootstrap intervals.",
+    "profiles": "Share of runs above each score.",
+    "curves": "Scores over frames of fine-tuning, per task.",
+    "bars": "Episode returns per task; hatched: the paper's.",
+}
 
 
-# --------------------------------------------------------------------------------------------------------- sections
+# ----------------------------------------------------------------------------------------- sections
 
 
 def of_kind(*kinds: str) -> list[str]:
@@ -39,65 +44,108 @@ def of_kind(*kinds: str) -> list[str]:
 
 
 def commands(name: str, script: str) -> str:
-    return html.command(f"python -m analysis.plan experiment={name}", f"python -m analysis.{script} experiment={name}")
+    return html.command(
+        f"python -m analysis.plan experiment={name}",
+        f"python -m analysis.{script} experiment={name}",
+    )
 
 
 def provenance(found: Gathered) -> str:
     """Which commits and machines the rows are from."""
     rows = found.evaluations[found.evaluations["final"]]
-    commits = ", ".join(sorted({str(commit)[:7] + " (changed)" * (str(dirty) == "True")
-                                for commit, dirty in zip(rows["commit"], rows["dirty"], strict=True)}))
+    commits = ", ".join(
+        sorted(
+            {
+                str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+                for commit, dirty in zip(rows["commit"], rows["dirty"], strict=True)
+            }
+        )
+    )
     devices = ", ".join(sorted(set(rows["device"])))
     return f'<p class="note">{len(rows)} finished runs on {devices}; commit {commits}.</p>'
 
 
 def scores_section(name: str, words: list[str], root: Path) -> str:
-    """Tables and figures of one experiment; of one that the paper does not have nothing, unless it has runs."""
+    """Tables and figures of one experiment; of one that the paper does not have nothing, unless it
+    has runs."""
     entry, found = read(name), find(name, words, root)
     if found is None and not name.startswith("table_"):
         return ""
     gathered = found or nothing()
-    parts = [f'<h3 id="{name}">{html.escape(name)}: {html.escape(entry["title"])}</h3>', commands(name, "table")]
+    parts = [
+        f'<h3 id="{name}">{html.escape(name)}: {html.escape(entry["title"])}</h3>',
+        commands(name, "table"),
+    ]
     if found is not None:
         parts.append(provenance(found))
     made = make_tables(entry["figure"]["paper"], entry["title"], gathered)
     numbers, gaps = aggregates(gathered)
     figures = make_figures(entry["figure"]["paper"], gathered, numbers)
     parts += [html.picture(figure, CAPTIONS[part]) for part, figure in figures.items()]
-    parts += [html.fold(f"Table: {part.replace('_', ', ')}", html.prose(table.markdown()), unfolded=part == "returns")
-              for part, table in made.items()]
+    parts += [
+        html.fold(
+            f"Table: {part.replace('_', ', ')}",
+            html.prose(table.markdown()),
+            unfolded=part == "returns",
+        )
+        for part, table in made.items()
+    ]
     if "improvement" in numbers:
         text = markdown(numbers["improvement"].round(3).astype(str).to_dict("records"))
         parts.append(html.fold("Probability of improvement", html.prose(text)))
     missing = [*gathered.gaps, *gaps]
-    return "".join(parts) + (html.fold(f"Missing ({len(missing)} lines)", html.bullets(missing)) if missing else "")
+    return "".join(parts) + (
+        html.fold(f"Missing ({len(missing)} lines)", html.bullets(missing)) if missing else ""
+    )
 
 
 def conflict_section(words: list[str], root: Path) -> str:
     found = find("fig_conflict", words, root) or find("walker_small", words, root)
     train = found.train if found is not None and len(found.train) else None
-    return (commands("fig_conflict", "table") + ("" if found is None else provenance(found)) + html.picture(
-        score_figures.conflict(train), "Share of conflicts and cosine of the two gradients over pre-training."))
+    return (
+        commands("fig_conflict", "table")
+        + ("" if found is None else provenance(found))
+        + html.picture(
+            score_figures.conflict(train),
+            "Share of conflicts and cosine of the two gradients over pre-training.",
+        )
+    )
 
 
 def maze_section(root: Path) -> str:
     """As python -m analysis.figure left them: below run_root, else as shipped."""
     study = sorted((RESULTS / "maze").glob("maze_study_*.csv"))
-    parts = [html.command(f"python -m analysis.maze_tradeoff {' '.join(f'results/maze/{path.name}' for path in study)} "
-                          "--out tradeoff.png"),
-             html.picture(maze_tradeoff.tradeoff(maze_tradeoff.read(study)),
-                          "Coverage against information, a dot per run of the shipped study.")] if study else []
+    parts = (
+        [
+            html.command(
+                f"python -m analysis.maze_tradeoff {' '.join(f'results/maze/{path.name}' for path in study)} "
+                "--out tradeoff.png"
+            ),
+            html.picture(
+                maze_tradeoff.tradeoff(maze_tradeoff.read(study)),
+                "Coverage against information, a dot per run of the shipped study.",
+            ),
+        ]
+        if study
+        else []
+    )
     for name in of_kind("table", "skills", "bars", "evolution"):
         picture, own = (folder / f"{name}.png" for folder in (RESULTS / "maze", root / "figures"))
         picture = own if own.exists() else picture
-        parts.append(f'<h3 id="{name}">{html.escape(name)}: {html.escape(read(name)["title"])}</h3>')
+        parts.append(
+            f'<h3 id="{name}">{html.escape(name)}: {html.escape(read(name)["title"])}</h3>'
+        )
         parts.append(html.command(f"python -m analysis.figure experiment={name}"))
         if not picture.exists():
             parts.append('<p class="note">Not made yet.</p>')
             continue
         parts.append(html.picture(picture, read(name)["title"]))
         if picture.with_suffix(".md").exists():
-            parts.append(html.fold("Table", html.prose(picture.with_suffix(".md").read_text().partition("\n")[2])))
+            parts.append(
+                html.fold(
+                    "Table", html.prose(picture.with_suffix(".md").read_text().partition("\n")[2])
+                )
+            )
     return "".join(parts)
 
 
@@ -105,8 +153,10 @@ def theory_section(root: Path) -> str:
     parts = []
     for name, caption in THEORY.items():
         shipped, own = (folder / "theory" / f"{name}.png" for folder in (RESULTS, root))
-        parts += [html.command(f"python -m analysis.{name}"),
-                  html.picture(own if own.exists() else shipped, caption)]
+        parts += [
+            html.command(f"python -m analysis.{name}"),
+            html.picture(own if own.exists() else shipped, caption),
+        ]
     return "".join(parts)
 
 
@@ -116,70 +166,117 @@ def skills_section(root: Path) -> str:
     for path in root.glob("pretrain/*/*/*/seed_*/skills_*.png"):
         frame = int(path.stem.partition("_")[2])
         last[path.parent] = max(last.get(path.parent, (-1, path)), (frame, path))
-    parts = [html.picture(path, f"{path.parent.relative_to(root / 'pretrain')}, frame {frame:,}")
-             for frame, path in sorted(last.values(), key=lambda each: each[1])]
+    parts = [
+        html.picture(path, f"{path.parent.relative_to(root / 'pretrain')}, frame {frame:,}")
+        for frame, path in sorted(last.values(), key=lambda each: each[1])
+    ]
     films, rest, size = [], [], 0
-    for path in sorted([*root.glob("**/*.mp4")], key=lambda path: path.stat().st_mtime, reverse=True):
+    for path in sorted(
+        [*root.glob("**/*.mp4")], key=lambda path: path.stat().st_mtime, reverse=True
+    ):
         size += path.stat().st_size
         fits = len(films) < FILMS and size <= FILM_BYTES
         (films if fits else rest).append(path)
     parts += [html.picture(path, str(path.relative_to(root))) for path in films]
-    parts += [html.picture(path, caption) for path, caption in (
-        (RESULTS / "gallery.png", "The environments."),
-        (RESULTS / "filmstrip_walker.png", "Skills of a walker as filmstrips.")) if path.exists() and not parts]
+    parts += [
+        html.picture(path, caption)
+        for path, caption in (
+            (RESULTS / "gallery.png", "The environments."),
+            (RESULTS / "filmstrip_walker.png", "Skills of a walker as filmstrips."),
+        )
+        if path.exists() and not parts
+    ]
     more = html.bullets(str(path) for path in rest)
-    return f'<div class="row">{"".join(parts)}</div>' + (html.fold(f"{len(rest)} more films", more) if rest else "")
+    return f'<div class="row">{"".join(parts)}</div>' + (
+        html.fold(f"{len(rest)} more films", more) if rest else ""
+    )
 
 
 def runs_section(root: Path) -> str:
-    """What python -m analysis.collect finds: every finished run, whatever experiment it belongs to."""
+    """What python -m analysis.collect finds: every finished run, whatever experiment it belongs
+    to."""
     rows = settings(collected(root))
-    shown = html.fold(f"{len(rows)} settings", html.prose(markdown(rows)), unfolded=len(rows) <= 20) if rows else ""
+    shown = (
+        html.fold(f"{len(rows)} settings", html.prose(markdown(rows)), unfolded=len(rows) <= 20)
+        if rows
+        else ""
+    )
     return html.command(f"python -m analysis.collect run_root={root}") + (
-        shown or '<p class="note">No finished run.</p>')
+        shown or '<p class="note">No finished run.</p>'
+    )
 
 
 def paper_section() -> str:
     text = (RESULTS / "paper" / "README.md").read_text()
-    return (html.prose("Every number that the paper prints is in `results/paper/*.csv`, and the claims of its text in "
-                       "`claims.csv`. Where they disagree with each other:")
-            + html.fold("All disagreements", html.prose(text.partition("\n")[2])))
+    return html.prose(
+        "Every number that the paper prints is in `results/paper/*.csv`, and the claims of its text in "
+        "`claims.csv`. Where they disagree with each other:"
+    ) + html.fold("All disagreements", html.prose(text.partition("\n")[2]))
 
 
-# ------------------------------------------------------------------------------------------------------------- page
+# --------------------------------------------------------------------------------------------- page
 
 
 def make(words: list[str], out: Path) -> Path:
     given = split_words(words)
     if "experiment" in given:
-        raise UserError("experiment= has no place here, leave it away: the report shows all of them")
+        raise UserError(
+            "experiment= has no place here, leave it away: the report shows all of them"
+        )
     root = Path(given.get("run_root", "runs"))
     if given and not root.is_dir():  # the words are those of runs
-        raise UserError(f"run_root={root} is no directory; give the run_root of your runs, or no words at all")
+        raise UserError(
+            f"run_root={root} is no directory; give the run_root of your runs, or no words at all"
+        )
     tables = of_kind("scores")
     first = [name for name in ("table_urlb", *tables) if name in tables]
     sections = {
-        "URLB": "".join(scores_section(name, words, root) for name in dict.fromkeys(first)
-                        if read(name)["figure"]["paper"] == "urlb"),
-        "Ablations": "".join(scores_section(name, words, root) for name in tables
-                             if read(name)["figure"]["paper"] != "urlb"),
-        "Conflict": conflict_section(words, root), "Mazes": maze_section(root), "Theory": theory_section(root),
-        "Skills": skills_section(root), "Runs": runs_section(root), "The paper against itself": paper_section(),
+        "URLB": "".join(
+            scores_section(name, words, root)
+            for name in dict.fromkeys(first)
+            if read(name)["figure"]["paper"] == "urlb"
+        ),
+        "Ablations": "".join(
+            scores_section(name, words, root)
+            for name in tables
+            if read(name)["figure"]["paper"] != "urlb"
+        ),
+        "Conflict": conflict_section(words, root),
+        "Mazes": maze_section(root),
+        "Theory": theory_section(root),
+        "Skills": skills_section(root),
+        "Runs": runs_section(root),
+        "The paper against itself": paper_section(),
     }
     state = git_state()
-    lead = ("Adaptive multi-objective projection for balancing exploration and skill diversification: the paper's "
-            f"tables and figures beside the runs at hand (`{root}`"
-            + (", which is not there: shipped results only" if not root.is_dir() else "") + ").")
-    commit = f", commit {state['commit'][:7]}{' with changes' if state['dirty'] else ''}" if state else ""
+    lead = (
+        "Adaptive multi-objective projection for balancing exploration and skill diversification: the paper's "
+        f"tables and figures beside the runs at hand (`{root}`"
+        + (", which is not there: shipped results only" if not root.is_dir() else "")
+        + ")."
+    )
+    commit = (
+        f", commit {state['commit'][:7]}{' with changes' if state['dirty'] else ''}"
+        if state
+        else ""
+    )
     path = out / "index.html"
-    write_text(path, html.page("AMPED: report", lead, sections, f"Made by `python -m analysis.report`{commit}."))
+    write_text(
+        path,
+        html.page("AMPED: report", lead, sections, f"Made by `python -m analysis.report`{commit}."),
+    )
     return path
 
 
 def main() -> None:
     parser = Parser(description=__doc__.partition(":")[0])
-    parser.add_argument("words", nargs="*", metavar="key=value", help="run_root=DIR, preset=cpu and other keys that "
-                        "your runs were given, as python -m analysis.plan takes them")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="key=value",
+        help="run_root=DIR, preset=cpu and other keys that "
+        "your runs were given, as python -m analysis.plan takes them",
+    )
     parser.add_argument("--out", type=Path, default=Path("report"), help="directory (%(default)s)")
     args = parser.parse_intermixed_args()
     run_command(lambda: print(f"report: {make(args.words, args.out)}"))

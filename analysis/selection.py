@@ -1,7 +1,9 @@
-"""Skill-selection regimes side by side: python -m analysis.selection runs/finetune/TASK/AGENT/VARIANT ... --out DIR
+"""Skill-selection regimes side by side: python -m analysis.selection
+runs/finetune/TASK/AGENT/VARIANT ... --out DIR
 
-Per task: selector, selector_release, switching, the mean over single skills and the oracle's best skill (the paper's
-table of regimes), and what the selectors chose: distinct skills, entropy, agreement with the oracle's best skill.
+Per task: selector, selector_release, switching, the mean over single skills and the oracle's best
+skill (the paper's table of regimes), and what the selectors chose: distinct skills, entropy,
+agreement with the oracle's best skill.
 """
 
 from __future__ import annotations
@@ -21,45 +23,70 @@ from utils import UserError, read_json, write_text
 
 SELECTORS = ("selector", "selector_release")
 REGIMES = (*SELECTORS, "switching", "single skill", "oracle best")
-METRICS = {"skills/distinct_acted": "skills used in the last 5000 steps", "skills/distinct_greedy": "as first choice",
-           "skills/entropy": "entropy of p(z given s), share of log n"}
+METRICS = {
+    "skills/distinct_acted": "skills used in the last 5000 steps",
+    "skills/distinct_greedy": "as first choice",
+    "skills/entropy": "entropy of p(z given s), share of log n",
+}
 
 
 def read_runs(variant: Path) -> dict[str, dict[int, dict[str, Any]]]:
-    """regime -> seed -> {score, normalized, ...} of the finished runs below a variant's directory."""
+    """regime -> seed -> {score, normalized, ...} of the finished runs below a variant's
+    directory."""
     found: dict[str, dict[int, dict[str, Any]]] = {regime: {} for regime in REGIMES}
     for path in sorted(variant.glob("*/seed_*/result.json")):
         result, regime = read_json(path), path.parts[-3].partition("@")[0]
-        row = {"task": result["task"], "frames": result["frame"], "score": result["score"],
-               "spread": result["final"]["return_std"], "run": path.parent}
+        row = {
+            "task": result["task"],
+            "frames": result["frame"],
+            "score": result["score"],
+            "spread": result["final"]["return_std"],
+            "run": path.parent,
+        }
         if regime == "oracle":
             best = result["best"]
             found["single skill"][result["seed"]] = row
-            found["oracle best"][result["seed"]] = {**row, "score": best["return_mean"], "spread": best["return_std"],
-                                                    "best": best["skill"], "count": len(result["per_skill"])}
+            found["oracle best"][result["seed"]] = {
+                **row,
+                "score": best["return_mean"],
+                "spread": best["return_std"],
+                "best": best["skill"],
+                "count": len(result["per_skill"]),
+            }
         elif regime in found:
             found[regime][result["seed"]] = row
     return found
 
 
 def expected_maximum(count: int) -> float:
-    """Of so many draws of a standard normal, in deviations: where the best of equal skills is to be expected."""
+    """Of so many draws of a standard normal, in deviations: where the best of equal skills is to be
+    expected."""
     x = np.linspace(-10, 10, 20_001)
     below = norm.cdf(x)
     return float(np.trapezoid(x * count * norm.pdf(x) * below ** (count - 1), x))
 
 
 def luck_rows(runs: dict[str, dict[int, dict[str, Any]]]) -> list[dict[str, str]]:
-    """Is the oracle's best skill more than the luckiest of equal ones, and did it show before fine-tuning?"""
+    """Is the oracle's best skill more than the luckiest of equal ones, and did it show before
+    fine-tuning?"""
     rows = []
     for seed, each in runs["oracle best"].items():
         skills = read_json(each["run"] / "result.json")["per_skill"]
-        zero_shot, final = (np.array([skill[key] for skill in skills]) for key in ("zero_shot", "return_mean"))
+        zero_shot, final = (
+            np.array([skill[key] for skill in skills]) for key in ("zero_shot", "return_mean")
+        )
         equal = final.mean() + expected_maximum(len(final)) * final.std(ddof=1)
-        rows.append({"task": each["task"], "variant": each["run"].parts[-3], "seed": str(seed),
-                     "zero-shot, worst to best": f"{zero_shot.min():.0f} to {zero_shot.max():.0f}",
-                     "correlation of zero-shot and fine-tuned": f"{np.corrcoef(zero_shot, final)[0, 1]:.2f}",
-                     "best of equal skills": f"{equal:.0f}", "oracle best": f"{final.max():.0f}"})
+        rows.append(
+            {
+                "task": each["task"],
+                "variant": each["run"].parts[-3],
+                "seed": str(seed),
+                "zero-shot, worst to best": f"{zero_shot.min():.0f} to {zero_shot.max():.0f}",
+                "correlation of zero-shot and fine-tuned": f"{np.corrcoef(zero_shot, final)[0, 1]:.2f}",
+                "best of equal skills": f"{equal:.0f}",
+                "oracle best": f"{final.max():.0f}",
+            }
+        )
     return rows
 
 
@@ -76,9 +103,15 @@ def last_metrics(run: Path) -> dict[str, float]:
 
 
 def score_row(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> dict[str, str]:
-    """One line of the table: mean over seeds; +- over seeds, or over episodes (skills) when there is one seed."""
+    """One line of the table: mean over seeds; +- over seeds, or over episodes (skills) when there
+    is one seed."""
     some = next(each for seeds in runs.values() for each in seeds.values())
-    row = {"task": some["task"], "agent": variant.parts[-2], "variant": variant.name, "frames": f"{some['frames']:,}"}
+    row = {
+        "task": some["task"],
+        "agent": variant.parts[-2],
+        "variant": variant.name,
+        "frames": f"{some['frames']:,}",
+    }
     for regime in REGIMES:
         seeds = runs[regime]
         scores = [each["score"] for each in seeds.values()]
@@ -99,9 +132,17 @@ def choice_rows(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> li
             best = runs["oracle best"].get(seed)
             metrics = {name: f"{value:.2f}" for name, value in last_metrics(each["run"]).items()}
             agreed = f"{agreement(each['run'], best['best']):.2f}" if best else "-"
-            rows.append({"task": each["task"], "variant": variant.name, "skills": regime, "seed": str(seed), **metrics,
-                         "agreement with the best skill": agreed,
-                         "chance": f"{1 / best['count']:.2f}" if best else "-"})
+            rows.append(
+                {
+                    "task": each["task"],
+                    "variant": variant.name,
+                    "skills": regime,
+                    "seed": str(seed),
+                    **metrics,
+                    "agreement with the best skill": agreed,
+                    "chance": f"{1 / best['count']:.2f}" if best else "-",
+                }
+            )
     return rows
 
 
@@ -117,8 +158,10 @@ def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
     for variant in variants:
         runs = read_runs(variant)
         if not any(runs.values()):
-            raise UserError(f"no finished fine-tuning of {', '.join(SELECTORS)}, switching or oracle below {variant}; "
-                            "give directories runs/finetune/TASK/AGENT/VARIANT")
+            raise UserError(
+                f"no finished fine-tuning of {', '.join(SELECTORS)}, switching or oracle below {variant}; "
+                "give directories runs/finetune/TASK/AGENT/VARIANT"
+            )
         scores.append(score_row(variant, runs))
         choices += choice_rows(variant, runs)
         luck += luck_rows(runs)
@@ -128,7 +171,9 @@ def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
 
 def main() -> None:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("variants", nargs="+", type=Path, help="directories runs/finetune/TASK/AGENT/VARIANT")
+    parser.add_argument(
+        "variants", nargs="+", type=Path, help="directories runs/finetune/TASK/AGENT/VARIANT"
+    )
     parser.add_argument("--out", type=Path, help="directory for selection.md and selection.csv")
     args = parser.parse_args()
     run_command(lambda: write(args.variants, args.out))

@@ -1,7 +1,9 @@
-"""A torch.save file of foreign code, read without that code: every class in it becomes an inert stand-in.
+"""A torch.save file of foreign code, read without that code: every class in it becomes an inert
+stand-in.
 
-The reader is torch's own for `weights_only=True`, which looks names up in a table instead of importing them. The table
-is lengthened here by classes that record what they are given and do nothing else, so that no file can call anything.
+The reader is torch's own for `weights_only=True`, which looks names up in a table instead of
+importing them. The table is lengthened here by classes that record what they are given and do
+nothing else, so that no file can call anything.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ import torch
 
 from utils import UserError, why_refused
 
-# What agents of URLB-family code consist of. Any other name makes the file something else, and it is refused whole.
-FAMILY = re.compile(r"(agent|utils|omegaconf|torch\.nn\.modules|torch\.optim|torch\.distributions)\.[\w.]+|"
-                    r"numpy\.(_?core\.multiarray\.(scalar|_reconstruct)|dtype|ndarray)|"
-                    r"builtins\.(dict|list|tuple|str|int|float|bool)|typing\.(Any|Union|Optional)|collections\.defaultdict")
+# What agents of URLB-family code consist of. Any other name makes the file something else, and it
+# is refused whole.
+FAMILY = re.compile(
+    r"(agent|utils|omegaconf|torch\.nn\.modules|torch\.optim|torch\.distributions)\.[\w.]+|"
+    r"numpy\.(_?core\.multiarray\.(scalar|_reconstruct)|dtype|ndarray)|"
+    r"builtins\.(dict|list|tuple|str|int|float|bool)|typing\.(Any|Union|Optional)|collections\.defaultdict"
+)
 
 
 class StandIn:
-    """An object of a class that is not here: `args` it was made with, `state` it was given, `source` its class."""
+    """An object of a class that is not here: `args` it was made with, `state` it was given,
+    `source` its class."""
 
     source = ""
 
@@ -74,11 +80,15 @@ def read(path: Path) -> Any:
         except UserError:
             raise
         except Exception as error:  # whatever a broken or hostile file makes of the reader
-            raise UserError(f"{path} is no snapshot of URLB-family code as torch 1.6 or later saves it: "
-                            f"{why_refused(error)}; nothing in it was executed") from error
+            raise UserError(
+                f"{path} is no snapshot of URLB-family code as torch 1.6 or later saves it: "
+                f"{why_refused(error)}; nothing in it was executed"
+            ) from error
 
 
 def require_family(path: Path, names: list[str]) -> None:
     if foreign := sorted(name for name in names if not FAMILY.fullmatch(name)):
-        raise UserError(f"{path} is refused: it names {', '.join(foreign[:3])}, which no snapshot of URLB-family code "
-                        "needs; nothing in it was executed")
+        raise UserError(
+            f"{path} is refused: it names {', '.join(foreign[:3])}, which no snapshot of URLB-family code "
+            "needs; nothing in it was executed"
+        )

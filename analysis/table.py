@@ -1,8 +1,9 @@
-"""A table of the paper beside the runs at hand: python -m analysis.table experiment=table_urlb [key=value ...] (--help)
+"""A table of the paper beside the runs at hand: python -m analysis.table experiment=table_urlb
+[key=value ...] (--help)
 
-Returns as Markdown, LaTeX and CSV, aggregate scores with intervals, curves, hours and bars; for fig_conflict the
-conflict over pre-training. Nothing is trained (python -m analysis.plan has the commands for that); without any run it
-is the paper's part.
+Returns as Markdown, LaTeX and CSV, aggregate scores with intervals, curves, hours and bars; for
+fig_conflict the conflict over pre-training. Nothing is trained (python -m analysis.plan has the
+commands for that); without any run it is the paper's part.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from matplotlib.figure import Figure
 from analysis.frames.gathered import Gathered, gather
 from analysis.scores import figures as score_figures
 from analysis.scores import tables
-from analysis.scores.aggregate import aggregate, matrices, probability_of_improvement, profiles, task_efficiency
+from analysis.scores.aggregate import (
+    aggregate,
+    matrices,
+    probability_of_improvement,
+    profiles,
+    task_efficiency,
+)
 from analysis.scores.tables import Table
 from experiment import paper
 from experiment.definition import SCORE_KINDS, load, names, read
@@ -33,15 +40,23 @@ def make_tables(name: str, title: str, gathered: Gathered) -> dict[str, Table]:
     printed = paper.load(name)
     found = {"returns": tables.compare(gathered.scores, printed, caption=title)}
     if name == "urlb":
-        found |= {f"hours_{phase}": tables.wall_clock(gathered.hours, phase) for phase in ("pretrain", "finetune")}
+        found |= {
+            f"hours_{phase}": tables.wall_clock(gathered.hours, phase)
+            for phase in ("pretrain", "finetune")
+        }
     if name == "selection":
-        found["distinct"] = tables.compare(gathered.distinct, paper.load("unique_skills"), digits=2,
-                                           caption="Skills that are the selector's first choice in its last 5000 steps")
+        found["distinct"] = tables.compare(
+            gathered.distinct,
+            paper.load("unique_skills"),
+            digits=2,
+            caption="Skills that are the selector's first choice in its last 5000 steps",
+        )
     return found
 
 
 def aggregates(gathered: Gathered) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """rliable's numbers over the tasks that have an expert's score; empty without a complete seed."""
+    """rliable's numbers over the tasks that have an expert's score; empty without a complete
+    seed."""
     scores = gathered.scores
     tasks = [task for task in dict.fromkeys(scores["task"]) if expert_score(task)]
     if not tasks:
@@ -51,19 +66,28 @@ def aggregates(gathered: Gathered) -> tuple[dict[str, pd.DataFrame], list[str]]:
         return {}, gaps
     methods = list(found)
     pairs = [(methods[0], other) for other in methods[1:]]
-    return {"aggregate": aggregate(found, seed=SEED), "profiles": profiles(found, TAUS, seed=SEED),
-            "improvement": probability_of_improvement(found, pairs, seed=SEED),
-            "curves": task_efficiency(gathered.curves, tasks, seed=SEED, reps=500)[0]}, gaps
+    return {
+        "aggregate": aggregate(found, seed=SEED),
+        "profiles": profiles(found, TAUS, seed=SEED),
+        "improvement": probability_of_improvement(found, pairs, seed=SEED),
+        "curves": task_efficiency(gathered.curves, tasks, seed=SEED, reps=500)[0],
+    }, gaps
 
 
-def make_figures(name: str, gathered: Gathered, numbers: dict[str, pd.DataFrame]) -> dict[str, Figure]:
+def make_figures(
+    name: str, gathered: Gathered, numbers: dict[str, pd.DataFrame]
+) -> dict[str, Figure]:
     figures = {}
     if name in score_figures.BARS:
-        figures["bars"] = score_figures.bars(gathered.scores if len(gathered.scores) else None, name)
+        figures["bars"] = score_figures.bars(
+            gathered.scores if len(gathered.scores) else None, name
+        )
     if numbers:
-        figures |= {"aggregate": score_figures.aggregate_intervals(numbers["aggregate"]),
-                    "profiles": score_figures.profile_figure(numbers["profiles"]),
-                    "curves": score_figures.task_curves(numbers["curves"])}
+        figures |= {
+            "aggregate": score_figures.aggregate_intervals(numbers["aggregate"]),
+            "profiles": score_figures.profile_figure(numbers["profiles"]),
+            "curves": score_figures.task_curves(numbers["curves"]),
+        }
     return figures
 
 
@@ -71,7 +95,9 @@ def make(words: list[str], out: Path | None) -> None:
     experiment = load(words)
     kind = experiment.figure.get("kind")
     if kind not in SCORE_KINDS:
-        raise UserError(f"{experiment.name} is of mazes: python -m analysis.figure experiment={experiment.name}")
+        raise UserError(
+            f"{experiment.name} is of mazes: python -m analysis.figure experiment={experiment.name}"
+        )
     first = (experiment.runs or experiment.finetunings)[0]
     out = out or Path(first.config["run_root"]) / "tables"
     if kind == "scores":
@@ -90,13 +116,20 @@ def make(words: list[str], out: Path | None) -> None:
             print(f"gap: {line}")
         print("\n".join(table.markdown() for table in made.values()))
         for part, table in made.items():
-            for suffix, text in (("md", table.markdown()), ("tex", table.latex()), ("csv", table.csv())):
+            for suffix, text in (
+                ("md", table.markdown()),
+                ("tex", table.latex()),
+                ("csv", table.csv()),
+            ):
                 written.append(out / f"{name}_{part}.{suffix}")
                 write_text(written[-1], text)
         for part, frame in numbers.items():
             written.append(out / f"{name}_{part}.csv")
             write_text(written[-1], frame.to_csv(index=False, lineterminator="\n"))
-        figures = {f"_{part}": figure for part, figure in make_figures(paper_name, gathered, numbers).items()}
+        figures = {
+            f"_{part}": figure
+            for part, figure in make_figures(paper_name, gathered, numbers).items()
+        }
     for part, figure in figures.items():
         written += score_figures.save(figure, out / f"{name}{part}")
     print("\n".join(f"written: {path}" for path in written))
@@ -104,9 +137,15 @@ def make(words: list[str], out: Path | None) -> None:
 
 def main() -> None:
     kinds = [name for name in names() if read(name)["figure"].get("kind") in SCORE_KINDS]
-    parser = Parser(description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(kinds)}")
-    parser.add_argument("words", nargs="*", metavar="key=value", help="as python -m analysis.plan takes them")
-    parser.add_argument("--out", type=Path, help="directory for everything that is written (<run_root>/tables)")
+    parser = Parser(
+        description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(kinds)}"
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="key=value", help="as python -m analysis.plan takes them"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="directory for everything that is written (<run_root>/tables)"
+    )
     args = parser.parse_intermixed_args()
     run_command(lambda: make(args.words, args.out))
 

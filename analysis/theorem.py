@@ -1,4 +1,5 @@
-"""Theorem 1 by simulation: how many trajectories name the right skill? python -m analysis.theorem"""
+"""Theorem 1 by simulation: how many trajectories name the right skill? python -m
+analysis.theorem"""
 
 from analysis.theory.theorem import main
 

@@ -12,7 +12,9 @@ def a_word(key: str, choices: Collection[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         name = text.removeprefix(f"{key}=")
         if name not in choices:
-            raise argparse.ArgumentTypeError(f"{key}={name} is not known; choose from {', '.join(choices)}")
+            raise argparse.ArgumentTypeError(
+                f"{key}={name} is not known; choose from {', '.join(choices)}"
+            )
         return name
 
     return parse
@@ -22,8 +24,19 @@ def make_parser(title: str, repeats: int, **words: Collection[str]) -> Parser:
     """`[key=NAME] [repeats]`; the first choice of each word is its default."""
     parser = Parser(description=title.partition("\n")[0])
     for key, choices in words.items():
-        parser.add_argument(key, nargs="?", type=a_word(key, choices), default=next(iter(choices)),
-                            metavar=f"{key}=NAME", help=f"{', '.join(choices)} (%(default)s)")
-    parser.add_argument("repeats", nargs="?", type=at_least(1), default=repeats,
-                        help="of each measurement, in turns; the median counts (%(default)s)")
+        parser.add_argument(
+            key,
+            nargs="?",
+            type=a_word(key, choices),
+            default=next(iter(choices)),
+            metavar=f"{key}=NAME",
+            help=f"{', '.join(choices)} (%(default)s)",
+        )
+    parser.add_argument(
+        "repeats",
+        nargs="?",
+        type=at_least(1),
+        default=repeats,
+        help="of each measurement, in turns; the median counts (%(default)s)",
+    )
     return parser

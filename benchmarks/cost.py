@@ -1,4 +1,5 @@
-"""Time of one update of every agent over DDPG's, interleaved: python -m benchmarks.cost [preset=cpu] [repeats]"""
+"""Time of one update of every agent over DDPG's, interleaved: python -m benchmarks.cost
+[preset=cpu] [repeats]"""
 
 from __future__ import annotations
 
@@ -43,12 +44,18 @@ class Update(NamedTuple):
 
     def plainly(self):
         """The same without a compiled function or a graph, whose operators nobody can count."""
-        return self.learner.update(self.objective, [self.memory.sample(self.learner.batch_size)
-                                                    for _ in range(self.objective.batches_per_update)])
+        return self.learner.update(
+            self.objective,
+            [
+                self.memory.sample(self.learner.batch_size)
+                for _ in range(self.objective.batches_per_update)
+            ],
+        )
 
 
 def updater(agent: str, *overrides: str) -> Update:
-    """Updates of the agent on random data of walker's shape; `overrides` give the size, as preset=cpu."""
+    """Updates of the agent on random data of walker's shape; `overrides` give the size, as
+    preset=cpu."""
     phase, task = ("finetune", ["task=walker_run"]) if agent == "ddpg" else ("pretrain", [])
     config = resolve(compose([f"agent={agent}", *overrides, *task], phase))
     rng = Streams(0, DEVICE)
@@ -56,7 +63,9 @@ def updater(agent: str, *overrides: str) -> Update:
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
     objective = make_objective(config, Walker, space.dim, rng).to(DEVICE)
     learner = make_learner(config, Walker, space.dim, objective.streams, rng)
-    memory = make_memory({**config, "replay": {**config["replay"], "capacity": 10_000}}, Walker, space, rng)
+    memory = make_memory(
+        {**config, "replay": {**config["replay"], "capacity": 10_000}}, Walker, space, rng
+    )
     draw = np.random.default_rng(0)
     memory.begin(draw.normal(size=24))
     for _ in range(5000):
@@ -66,8 +75,9 @@ def updater(agent: str, *overrides: str) -> Update:
 
 
 def interleaved(actions: dict[str, Callable], repeats: int, calls: int) -> dict[str, list[float]]:
-    """Seconds per call of every action, `repeats` times each and in turns, so that a busy machine slows all alike. A
-    turn begins with a call that is not counted: it finds the caches and the heap as another action left them."""
+    """Seconds per call of every action, `repeats` times each and in turns, so that a busy machine
+    slows all alike. A turn begins with a call that is not counted: it finds the caches and the heap
+    as another action left them."""
     times: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(repeats):
         for name, action in actions.items():
@@ -89,15 +99,23 @@ def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
     return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
 
 
-def measure(repeats: int, preset: str = "cpu", calls: int = UPDATES,
-            agents: tuple[str, ...] = AGENTS) -> dict[str, dict[str, float]]:
+def measure(
+    repeats: int, preset: str = "cpu", calls: int = UPDATES, agents: tuple[str, ...] = AGENTS
+) -> dict[str, dict[str, float]]:
     """{agent: ms per update, and over DDPG's}, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    times = interleaved({agent: updater(agent, f"preset={preset}") for agent in agents}, repeats, calls)
+    times = interleaved(
+        {agent: updater(agent, f"preset={preset}") for agent in agents}, repeats, calls
+    )
     torch.set_num_threads(threads)
-    return {agent: {"ms": 1e3 * statistics.median(times[agent]), "over_ddpg": ratio(times, agent, "ddpg")}
-            for agent in agents}
+    return {
+        agent: {
+            "ms": 1e3 * statistics.median(times[agent]),
+            "over_ddpg": ratio(times, agent, "ddpg"),
+        }
+        for agent in agents
+    }
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
-"""Environment steps per second, ours against dm_control's own, interleaved: python -m benchmarks.env [repeats]
+"""Environment steps per second, ours against dm_control's own, interleaved: python -m
+benchmarks.env [repeats]
 
-Both loops run the same episodes, resets included: tests/test_fast_envs.py holds them to the same bits. Beside them runs
-a bare loop of dm_control's calls of the engine, all sensors included. The clock counts the CPU seconds of this one
-thread: what else runs on the machine matters little then.
+Both loops run the same episodes, resets included: tests/test_fast_envs.py holds them to the same
+bits. Beside them runs a bare loop of dm_control's calls of the engine, all sensors included. The
+clock counts the CPU seconds of this one thread: what else runs on the machine matters little then.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from benchmarks import make_parser
 
 NAMES = {"walker": "walker_walk", "quadruped": "quadruped_walk", "jaco": "jaco_reach_top_left"}
 STEPS = {"walker": 1000, "quadruped": 1000, "jaco": 250}  # an episode
-TURN = 125  # steps of one, then of the other: the machine's own speed changes from one moment to the next
+# steps of one, then of the other: the machine's own speed changes from one moment to the next
+TURN = 125
 
 
 def rescaled(low: np.ndarray, high: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Actions in [-1, 1] in native bounds, by `Env`'s float32 arithmetic, as dm_control takes them: float64."""
+    """Actions in [-1, 1] in native bounds, by `Env`'s float32 arithmetic, as dm_control takes them:
+    float64."""
     low, high = low.astype(np.float32), high.astype(np.float32)
-    return np.clip(low + (high - low) / np.float32(2) * (actions + np.float32(1)), low, high).astype(np.float64)
+    return np.clip(
+        low + (high - low) / np.float32(2) * (actions + np.float32(1)), low, high
+    ).astype(np.float64)
 
 
 def run(env, actions: np.ndarray) -> tuple[float, float]:
@@ -55,8 +60,10 @@ def run_engine(env, actions: np.ndarray) -> float:
 def compare(domain: str, repeats: int) -> dict[str, float]:
     name, steps = NAMES[domain], STEPS[domain]
     ours = envs.make(name, seed=0)
-    stock, engine = (importlib.import_module(f"envs.{domain}").stock(name.removeprefix(f"{domain}_"), seed=0)
-                     for _ in range(2))
+    stock, engine = (
+        importlib.import_module(f"envs.{domain}").stock(name.removeprefix(f"{domain}_"), seed=0)
+        for _ in range(2)
+    )
     spec, rng = stock.action_spec(), np.random.RandomState(0)
     fast, slow, bare = [], [], []
     for repeat in range(repeats + 1):
@@ -69,14 +76,19 @@ def compare(domain: str, repeats: int) -> dict[str, float]:
             (here, total), (there, stock_total) = run(ours, actions[turn]), run(stock, native[turn])
             spent += here, there, run_engine(engine, native[turn])
             if total != stock_total:
-                raise RuntimeError(f"{name}: rewards {total} and {stock_total} of the same steps differ")
+                raise RuntimeError(
+                    f"{name}: rewards {total} and {stock_total} of the same steps differ"
+                )
         if repeat:  # the first one warms up
             for rates, seconds in zip((fast, slow, bare), spent, strict=True):
                 rates.append(steps / seconds)
-    return {"steps_s": statistics.median(fast), "stock_steps_s": statistics.median(slow),
-            "engine_steps_s": statistics.median(bare),
-            "ratio": statistics.median(a / b for a, b in zip(fast, slow, strict=True)),
-            "engine_ratio": statistics.median(a / b for a, b in zip(bare, slow, strict=True))}
+    return {
+        "steps_s": statistics.median(fast),
+        "stock_steps_s": statistics.median(slow),
+        "engine_steps_s": statistics.median(bare),
+        "ratio": statistics.median(a / b for a, b in zip(fast, slow, strict=True)),
+        "engine_ratio": statistics.median(a / b for a, b in zip(bare, slow, strict=True)),
+    }
 
 
 def measure(repeats: int) -> dict[str, dict[str, float]]:
@@ -87,14 +99,19 @@ def measure(repeats: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     repeats = make_parser(__doc__, 9).parse_args().repeats
     found = measure(repeats)
-    print(f"1 thread, {repeats} repeats of an episode of random actions, in turns; median steps per CPU second")
+    print(
+        f"1 thread, {repeats} repeats of an episode of random actions, in turns; median steps per CPU second"
+    )
     print(table(found))
 
 
 def table(results: dict[str, dict[str, float]]) -> str:
-    return "\n".join(f"env     {domain:10} {row['steps_s']:10,.0f} steps/s  (dm_control {row['stock_steps_s']:,.0f}, "
-                     f"{row['ratio']:.2f}x; the engine's calls alone {row['engine_steps_s']:,.0f}, "
-                     f"{row['engine_ratio']:.2f}x)" for domain, row in results.items())
+    return "\n".join(
+        f"env     {domain:10} {row['steps_s']:10,.0f} steps/s  (dm_control {row['stock_steps_s']:,.0f}, "
+        f"{row['ratio']:.2f}x; the engine's calls alone {row['engine_steps_s']:,.0f}, "
+        f"{row['engine_ratio']:.2f}x)"
+        for domain, row in results.items()
+    )
 
 
 if __name__ == "__main__":

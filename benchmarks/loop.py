@@ -1,4 +1,5 @@
-"""Frames per second of the pre-training loop, and what steps and updates alone would allow: python -m benchmarks.loop
+"""Frames per second of the pre-training loop, and what steps and updates alone would allow: python
+-m benchmarks.loop
 
 The rest is ours: acting, the memory, skills, the log, checks.
 """
@@ -29,26 +30,44 @@ STEPS, WARM_UP = 400, 200  # per repeat; before the first
 
 
 def make_runner(path: Path, *overrides: str) -> Runner:
-    """A run that has filled its memory and learns; nothing is evaluated in a window that is measured."""
+    """A run that has filled its memory and learns; nothing is evaluated in a window that is
+    measured."""
     quiet = ("eval_every_frames=100000000", "checkpoint_every_frames=100000000", "snapshots=[]")
-    config = resolve(compose(["agent=amped", "domain=walker", *overrides, *quiet, f"num_seed_frames={WARM_UP}",
-                              "num_train_frames=100000000"]))
+    config = resolve(
+        compose(
+            [
+                "agent=amped",
+                "domain=walker",
+                *overrides,
+                *quiet,
+                f"num_seed_frames={WARM_UP}",
+                "num_train_frames=100000000",
+            ]
+        )
+    )
     parts = make_parts(config, config["domain"]["primal_task"], torch.device("cpu"))
     logger = Logger(path, use_tb=False, use_wandb=False, project="", name="", config=config)
     runner = Runner(config, RunDirectory(path, config), parts, logger, {})
-    runner.started, runner.resumed_at, runner.bar = time.monotonic(), 0, SimpleNamespace(update=lambda frames: None)
+    runner.started, runner.resumed_at, runner.bar = (
+        time.monotonic(),
+        0,
+        SimpleNamespace(update=lambda frames: None),
+    )
     for _ in range(WARM_UP):
         runner._advance()
     return runner
 
 
-def measure(repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS) -> dict[str, dict[str, float]]:
+def measure(
+    repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS
+) -> dict[str, dict[str, float]]:
     """{size: frames per second, and the ceiling}."""
     return each_size(sizes, lambda runner: measure_one(runner, repeats, steps))
 
 
-def each_size(sizes: dict[str, tuple[str, ...]], measure_one: Callable[[Runner], dict[str, float]],
-              *more: str) -> dict[str, dict[str, float]]:
+def each_size(
+    sizes: dict[str, tuple[str, ...]], measure_one: Callable[[Runner], dict[str, float]], *more: str
+) -> dict[str, dict[str, float]]:
     """What is measured of a run at each size, on one thread as in preset=cpu."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -63,7 +82,9 @@ def each_size(sizes: dict[str, tuple[str, ...]], measure_one: Callable[[Runner],
 def measure_one(runner: Runner, repeats: int, steps: int) -> dict[str, float]:
     parts, env = runner.parts, runner.parts.eval_envs[0]
     every = parts.learner.update_every_steps
-    actions = np.random.default_rng(0).uniform(-1, 1, (steps, parts.env.action_dim)).astype(np.float32)
+    actions = (
+        np.random.default_rng(0).uniform(-1, 1, (steps, parts.env.action_dim)).astype(np.float32)
+    )
     last = [env.reset()]
 
     def loop() -> None:
@@ -81,13 +102,20 @@ def measure_one(runner: Runner, repeats: int, steps: int) -> dict[str, float]:
 
     times = interleaved({"loop": loop, "env": env_alone, "updates": updates_alone}, repeats, 1)
     frames = steps * runner.repeat
-    return {"fps": frames / statistics.median(times["loop"]),
-            "ceiling_fps": statistics.median(frames / (a + b) for a, b in zip(times["env"], times["updates"]))}
+    return {
+        "fps": frames / statistics.median(times["loop"]),
+        "ceiling_fps": statistics.median(
+            frames / (a + b) for a, b in zip(times["env"], times["updates"])
+        ),
+    }
 
 
 def table(results: dict[str, dict[str, float]]) -> str:
-    return "\n".join(f"loop    {size:8} {row['fps']:8.0f} frames/s of {row['ceiling_fps']:.0f} that steps and updates "
-                     f"allow ({row['fps'] / row['ceiling_fps']:.0%})" for size, row in results.items())
+    return "\n".join(
+        f"loop    {size:8} {row['fps']:8.0f} frames/s of {row['ceiling_fps']:.0f} that steps and updates "
+        f"allow ({row['fps'] / row['ceiling_fps']:.0%})"
+        for size, row in results.items()
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Maze steps per second, vectorised and one by one, interleaved: python -m benchmarks.maze [maze=tree] [repeats]"""
+"""Maze steps per second, vectorised and one by one, interleaved: python -m benchmarks.maze
+[maze=tree] [repeats]"""
 
 from __future__ import annotations
 
@@ -32,15 +33,20 @@ def crossings(cell: list[int], start: list[float], motion: list[float]) -> list[
     return sorted(found)
 
 
-def step_plain(walls: set[tuple[float, float]], position, action, unit, legacy_corner: bool = False) -> list[float]:
-    """The dynamics of envs/maze_core.py written out for one maze, with EDL's recursion: the tests' oracle."""
+def step_plain(
+    walls: set[tuple[float, float]], position, action, unit, legacy_corner: bool = False
+) -> list[float]:
+    """The dynamics of envs/maze_core.py written out for one maze, with EDL's recursion: the tests'
+    oracle."""
     here = [float(v) for v in position]
     motion = [min(max(float(a), -0.95), 0.95) for a in action]
     cell = [math.floor(v + 0.5) for v in here]
     for _ in range(4):  # the motion and at most three recursions
         hit, current = None, list(cell)
         for fraction, axis in crossings(cell, here, motion):
-            if legacy_corner:  # the cell shortly before this crossing, whatever the other crossings met
+            if (
+                legacy_corner
+            ):  # the cell shortly before this crossing, whatever the other crossings met
                 current = [math.floor(p + 0.999 * fraction * m + 0.5) for p, m in zip(here, motion)]
             side = math.copysign(1, motion[axis])
             middle = list(current)
@@ -60,8 +66,11 @@ def step_plain(walls: set[tuple[float, float]], position, action, unit, legacy_c
     return [min(max(p, c - 0.5 + EDGE), c + 0.5 - EDGE) for p, c in zip(here, cell)]
 
 
-def measure(repeats: int, maze: str = "tree", mazes: int = MAZES, steps: int = STEPS) -> dict[str, float]:
-    """Steps per second of `mazes` side by side, and of mazes one at a time; medians of interleaved repeats."""
+def measure(
+    repeats: int, maze: str = "tree", mazes: int = MAZES, steps: int = STEPS
+) -> dict[str, float]:
+    """Steps per second of `mazes` side by side, and of mazes one at a time; medians of interleaved
+    repeats."""
     rng = np.random.default_rng(0)
     batch, walls = MazeBatch(maze), wall_set(maze)
     actions = rng.uniform(-0.95, 0.95, (steps, mazes, 2))
@@ -76,19 +85,26 @@ def measure(repeats: int, maze: str = "tree", mazes: int = MAZES, steps: int = S
             batch.step(actions[step])
         middle = time.perf_counter()
         for step in range(steps):
-            positions = [step_plain(walls, *row) for row in zip(positions, plain_actions[step], units[step])]
+            positions = [
+                step_plain(walls, *row) for row in zip(positions, plain_actions[step], units[step])
+            ]
         if repeat:  # the first one warms up
             fast.append(steps * mazes / (middle - begun))
             slow.append(steps * PLAIN_MAZES / (time.perf_counter() - middle))
-    return {"steps_s": statistics.median(fast), "plain_steps_s": statistics.median(slow),
-            "ratio": statistics.median(a / b for a, b in zip(fast, slow))}
+    return {
+        "steps_s": statistics.median(fast),
+        "plain_steps_s": statistics.median(slow),
+        "ratio": statistics.median(a / b for a, b in zip(fast, slow)),
+    }
 
 
 def main() -> None:
     given = make_parser(__doc__, 15, maze=PLANS).parse_args()
     maze, repeats = given.maze, given.repeats
     result = measure(repeats, maze)
-    print(f"maze={maze}, 1 thread, {repeats} interleaved repeats of {STEPS} random steps; median steps per second")
+    print(
+        f"maze={maze}, 1 thread, {repeats} interleaved repeats of {STEPS} random steps; median steps per second"
+    )
     print(f"MazeBatch, {MAZES} mazes {result['steps_s']:12,.0f}")
     print(f"one at a time          {result['plain_steps_s']:12,.0f}")
     print(f"ratio                  {result['ratio']:12,.1f}")

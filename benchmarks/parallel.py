@@ -1,8 +1,9 @@
-"""Do several preset=cpu runs side by side beat one with more threads? python -m benchmarks.parallel [frames]
+"""Do several preset=cpu runs side by side beat one with more threads? python -m benchmarks.parallel
+[frames]
 
-Each row is some runs of pretrain.py at once; frames per second are of all of them together, from the time that the
-slowest one trained (imports left out). It judges the default of configs/cluster/local.yaml, cores / num_threads, on a
-machine that has nothing else to do.
+Each row is some runs of pretrain.py at once; frames per second are of all of them together, from
+the time that the slowest one trained (imports left out). It judges the default of
+configs/cluster/local.yaml, cores / num_threads, on a machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -22,11 +23,27 @@ CASES = ((1, 1), (1, 2), (2, 1), (4, 1))  # runs at once, threads of each
 
 def measure(root: Path, runs: int, threads: int, frames: int) -> float:
     """Frames per second of all runs together. Nothing is evaluated or saved on the way."""
-    words = ["agent=amped", "domain=walker", "preset=cpu", f"num_train_frames={frames}", f"num_threads={threads}",
-             "snapshots=[]", f"eval_every_frames={frames}", "eval_episode_steps=10",
-             f"checkpoint_every_frames={10 * frames}", f"run_root={root}", f"variant={runs}x{threads}"]
-    commands = [Command([sys.executable, str(ROOT / "pretrain.py"), *words, f"seed={seed}"],
-                        str(root / f"{runs}x{threads}_{seed}.log"), threads) for seed in range(runs)]
+    words = [
+        "agent=amped",
+        "domain=walker",
+        "preset=cpu",
+        f"num_train_frames={frames}",
+        f"num_threads={threads}",
+        "snapshots=[]",
+        f"eval_every_frames={frames}",
+        "eval_episode_steps=10",
+        f"checkpoint_every_frames={10 * frames}",
+        f"run_root={root}",
+        f"variant={runs}x{threads}",
+    ]
+    commands = [
+        Command(
+            [sys.executable, str(ROOT / "pretrain.py"), *words, f"seed={seed}"],
+            str(root / f"{runs}x{threads}_{seed}.log"),
+            threads,
+        )
+        for seed in range(runs)
+    ]
     processes = [start(command) for command in commands]
     for process, command in zip(processes, commands, strict=True):
         if process.wait():
@@ -37,8 +54,13 @@ def measure(root: Path, runs: int, threads: int, frames: int) -> float:
 
 def main() -> None:
     parser = Parser(description=__doc__.partition("\n")[0])
-    parser.add_argument("frames", nargs="?", type=at_least(1), default=8000,
-                        help="of each run; the first 4000 are without updates (%(default)s)")
+    parser.add_argument(
+        "frames",
+        nargs="?",
+        type=at_least(1),
+        default=8000,
+        help="of each run; the first 4000 are without updates (%(default)s)",
+    )
     frames = parser.parse_args().frames
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before; {frames:,} frames each")
     print(f"{'runs':>5} {'threads':>8} {'frames/s':>9} {'over 1 x 1':>11}")

@@ -1,9 +1,11 @@
-"""One AMPED update written plainly, as public code does: the oracle of the fast one and the benchmarks' baseline.
+"""One AMPED update written plainly, as public code does: the oracle of the fast one and the
+benchmarks' baseline.
 
-Vectorised, but naive: all pairs of rows as (B, B, c) differences and Eq. 4 with its metric as a matrix, the skill
-network on the whole batch, source and target of the particle entropy encoded each for itself, two whole backward
-passes into copied flat gradients, critic weights in the actor's backward pass, an optimiser per network, a Python loop
-over the target's weights. Nothing here is to be made faster. Only `agent=amped` as it is by default.
+Vectorised, but naive: all pairs of rows as (B, B, c) differences and Eq. 4 with its metric as a
+matrix, the skill network on the whole batch, source and target of the particle entropy encoded each
+for itself, two whole backward passes into copied flat gradients, critic weights in the actor's
+backward pass, an optimiser per network, a Python loop over the target's weights. Nothing here is to
+be made faster. Only `agent=amped` as it is by default.
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ def like(module: nn.Sequential) -> nn.Sequential:
 
 def trunk_like(module: nn.Sequential) -> nn.Sequential:
     first = module[0]
-    net = nn.Sequential(nn.Linear(first.in_features, first.out_features), nn.LayerNorm(first.out_features), nn.Tanh())
+    net = nn.Sequential(
+        nn.Linear(first.in_features, first.out_features),
+        nn.LayerNorm(first.out_features),
+        nn.Tanh(),
+    )
     net.load_state_dict(module.state_dict())
     return net
 
@@ -72,28 +78,53 @@ def flatten(parameters: list[nn.Parameter]) -> Tensor:
 
 
 class Reference:
-    """Copies the weights of a learner and an objective that have not learned yet; `rng` is to give their numbers."""
+    """Copies the weights of a learner and an objective that have not learned yet; `rng` is to give
+    their numbers."""
 
     def __init__(self, learner: DDPG, objective: AMPED, rng: Streams):
-        contrast, encoder, rnd, entropy = objective.contrast, objective.encoder, objective.rnd, objective.entropy
+        contrast, encoder, rnd, entropy = (
+            objective.contrast,
+            objective.encoder,
+            objective.rnd,
+            objective.entropy,
+        )
         self.embed, self.head = like(contrast.embed), like(contrast.head)
         self.log_metric = nn.Parameter(contrast.log_metric.detach().clone())
-        self.state, self.predict, self.skill = like(encoder.state), like(encoder.predict), like(encoder.skill)
+        self.state, self.predict, self.skill = (
+            like(encoder.state),
+            like(encoder.predict),
+            like(encoder.skill),
+        )
         self.predictor, self.frozen = like(rnd.predictor), like(rnd.target)
-        self.actor = nn.Sequential(trunk_like(learner.actor.trunk), like(learner.actor.head), nn.Tanh())
+        self.actor = nn.Sequential(
+            trunk_like(learner.actor.trunk), like(learner.actor.head), nn.Tanh()
+        )
         self.critic, self.target = Twin(learner.critic), Twin(learner.target)
         self.distances, self.errors = Moments(), Moments()
 
         def adam(*owners) -> torch.optim.Adam:
-            parameters = [p for o in owners for p in ([o] if isinstance(o, nn.Parameter) else o.parameters())]
+            parameters = [
+                p for o in owners for p in ([o] if isinstance(o, nn.Parameter) else o.parameters())
+            ]
             return torch.optim.Adam(parameters, lr=learner.critic_opt.param_groups[0]["lr"])
 
         self.contrast_opt = adam(self.embed, self.head, self.log_metric)
         self.encoder_opt = adam(self.state, self.predict, self.skill)
-        self.rnd_opt, self.actor_opt, self.critic_opt = adam(self.predictor), adam(self.actor), adam(self.critic)
-        self.draw, self.coin, self.noise = (rng.torch(name) for name in ("objective", "surgery", "learn"))
+        self.rnd_opt, self.actor_opt, self.critic_opt = (
+            adam(self.predictor),
+            adam(self.actor),
+            adam(self.critic),
+        )
+        self.draw, self.coin, self.noise = (
+            rng.torch(name) for name in ("objective", "surgery", "learn")
+        )
         self.temperature, self.cpc_temperature = contrast.temperature, encoder.temperature
-        self.alpha, self.beta, self.k, self.clip = objective.alpha, objective.beta, entropy.k, entropy.clip
+        self.alpha, self.beta, self.k, self.clip = (
+            objective.alpha,
+            objective.beta,
+            entropy.k,
+            entropy.clip,
+        )
         self.tau, self.stddev, self.stddev_clip = learner.tau, learner.stddev, learner.stddev_clip
         self.p = learner.critic_surgery.p
 
@@ -107,7 +138,10 @@ class Reference:
             ratio = log_ratio.exp()
             diversity = torch.where(valid, ratio, ratio[valid].mean()).unsqueeze(1)
             entropy, novelty = self.entropy(batch), self.novelty(batch)
-            rewards = {"diversity": diversity, "exploration": self.alpha * entropy + self.beta * novelty}
+            rewards = {
+                "diversity": diversity,
+                "exploration": self.alpha * entropy + self.beta * novelty,
+            }
         metrics |= {"exploration/entropy": entropy.mean(), "exploration/rnd": novelty.mean()}
         metrics |= {f"reward/{name}": r.mean() for name, r in rewards.items()}
         metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
@@ -116,17 +150,19 @@ class Reference:
             slow.data.copy_(self.tau * fast.data + (1 - self.tau) * slow.data)
         return metrics, rewards
 
-    # ----------------------------------------------------------------------------------------- diversity
+    # ------------------------------------------------------------------------------------ diversity
 
     def contrast(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """For each anchor the logarithm in Eq. 4, whether it has a positive, and whether its nearest has its skill."""
+        """For each anchor the logarithm in Eq. 4, whether it has a positive, and whether its
+        nearest has its skill."""
         size, u = len(batch.obs), torch.rand(len(batch.obs), generator=self.draw)
         features = self.head(self.embed(batch.next_obs))
         difference = features.unsqueeze(1) - features.unsqueeze(0)  # (B, B, n)
         logits = -(difference @ self.log_metric.exp().diag() * difference).sum(2) / self.temperature
         index, itself = batch.skill.argmax(1), torch.eye(size, dtype=torch.bool)
         same = index.unsqueeze(1) == index.unsqueeze(0)
-        # The positive: of the other rows of the skill, those behind the anchor first, the one at u of their number.
+        # The positive: of the other rows of the skill, those behind the anchor first, the one at u
+        # of their number.
         order, count = same.cumsum(1), same.sum(1)
         step = 1 + (u * (count - 1)).long()
         wanted = (order.diagonal() - 1 + step) % count + 1
@@ -143,13 +179,15 @@ class Reference:
         self.descend(loss, self.contrast_opt)
         return {"diversity/loss": loss.detach(), "diversity/accuracy": correct.mean()}
 
-    # --------------------------------------------------------------------------------------- exploration
+    # ---------------------------------------------------------------------------------- exploration
 
     def update_encoder(self, batch: Batch) -> dict[str, Tensor]:
         query = F.normalize(self.skill(batch.skill), dim=1)
         key = self.predict(torch.cat([self.state(batch.obs), self.state(batch.next_obs)], 1))
         logits = query @ F.normalize(key, dim=1).T / self.cpc_temperature  # (B, B)
-        loss = (logits.logsumexp(1) - math.log(len(logits)) - logits.diagonal()).mean()  # minus Eq. 3
+        loss = (
+            logits.logsumexp(1) - math.log(len(logits)) - logits.diagonal()
+        ).mean()  # minus Eq. 3
         self.descend(loss, self.encoder_opt)
         index = batch.skill.argmax(1)
         guess = index[logits.detach().argmax(0)]  # the skill of the row that fits a transition best
@@ -171,18 +209,22 @@ class Reference:
         distance = (source.unsqueeze(1) - target.unsqueeze(0)).norm(dim=2)  # of (B, B, n)
         nearest = distance.topk(self.k, largest=False).values
         self.distances.update(nearest)
-        return torch.log(1 + (nearest / self.distances.var - self.clip).clamp(min=0).mean(1, keepdim=True))
+        return torch.log(
+            1 + (nearest / self.distances.var - self.clip).clamp(min=0).mean(1, keepdim=True)
+        )
 
     def novelty(self, batch: Batch) -> Tensor:
         error = self.error(batch)
         self.errors.update(error)
         return error / (self.errors.var.sqrt() + 1e-8)
 
-    # -------------------------------------------------------------------------------------- DDPG, surgery
+    # -------------------------------------------------------------------------------- DDPG, surgery
 
     def act(self, obs: Tensor, skill: Tensor) -> Tensor:
         mean = self.actor(torch.cat([obs, skill], 1))
-        noise = (self.stddev * torch.randn(mean.shape, generator=self.noise)).clamp(-self.stddev_clip, self.stddev_clip)
+        noise = (self.stddev * torch.randn(mean.shape, generator=self.noise)).clamp(
+            -self.stddev_clip, self.stddev_clip
+        )
         action = mean + noise
         return action - action.detach() + action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
 
@@ -205,20 +247,30 @@ class Reference:
         project_diversity = torch.rand((), generator=self.coin) < self.p
         total = diversity + exploration  # Algorithm 1
         if dot < 0 and project_diversity:
-            total = diversity - dot / (exploration @ exploration + 1e-12) * exploration + exploration
+            total = (
+                diversity - dot / (exploration @ exploration + 1e-12) * exploration + exploration
+            )
         elif dot < 0:
             total = exploration - dot / (diversity @ diversity + 1e-12) * diversity + diversity
         for p, part in zip(parameters, total.split([p.numel() for p in parameters])):
             p.grad = part.view_as(p).clone()
         self.critic_opt.step()
         metrics = {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
-        return metrics | {"critic/target": torch.cat(list(targets.values())).mean(), "surgery/dot": dot,
-                          "surgery/cosine": cosine, "surgery/conflict": (dot < 0).float()}
+        return metrics | {
+            "critic/target": torch.cat(list(targets.values())).mean(),
+            "surgery/dot": dot,
+            "surgery/cosine": cosine,
+            "surgery/conflict": (dot < 0).float(),
+        }
 
     def update_actor(self, batch: Batch) -> dict[str, Tensor]:
-        q1, q2 = self.critic(torch.cat([batch.obs, batch.skill], 1), self.act(batch.obs, batch.skill))
+        q1, q2 = self.critic(
+            torch.cat([batch.obs, batch.skill], 1), self.act(batch.obs, batch.skill)
+        )
         loss = -torch.min(q1, q2).mean()
-        self.descend(loss, self.actor_opt)  # the critic's weights get gradients too, which its next step forgets
+        self.descend(
+            loss, self.actor_opt
+        )  # the critic's weights get gradients too, which its next step forgets
         return {"actor/loss": loss.detach()}
 
     def descend(self, loss: Tensor, optimizer: torch.optim.Adam) -> None:

@@ -1,4 +1,5 @@
-"""Environments by name, every one an `Env`: flat float32 observations, actions in [-1, 1], checkpoints."""
+"""Environments by name, every one an `Env`: flat float32 observations, actions in [-1, 1],
+checkpoints."""
 
 import importlib
 
@@ -25,7 +26,9 @@ def make(name: str, *, seed: int, obs_type: str = "states", action_repeat: int =
     if obs_type == "pixels":
         raise ValueError("pixel observations are not supported yet, use obs_type=states")
     if obs_type != "states":
-        raise ValueError(f"unknown obs_type {obs_type!r}; choose from states (pixels: not supported yet)")
+        raise ValueError(
+            f"unknown obs_type {obs_type!r}; choose from states (pixels: not supported yet)"
+        )
     seed, action_repeat = check_seed(seed), check_repeat(action_repeat)
     kind, _, rest = name.partition(":")
     if name in TASKS:
@@ -43,7 +46,8 @@ def make(name: str, *, seed: int, obs_type: str = "states", action_repeat: int =
     return _from_function(kind, rest, seed, action_repeat)
 
 
-# dm_control and gymnasium are imported only when asked for: they take a second, and either may be absent.
+# dm_control and gymnasium are imported only when asked for: they take a second, and either may be
+# absent.
 
 
 def _task(name: str, seed: int, action_repeat: int) -> Env:
@@ -73,6 +77,8 @@ def _from_function(module: str, function: str, seed: int, action_repeat: int) ->
         from envs.gym import GymEnv as Adapter
 
         if not isinstance(native, gymnasium.Env):
-            raise ValueError(f"{module}:{function} returned {type(native).__name__}; "
-                             "it must return a dm_env.Environment or a gymnasium.Env")
+            raise ValueError(
+                f"{module}:{function} returned {type(native).__name__}; "
+                "it must return a dm_env.Environment or a gymnasium.Env"
+            )
     return Adapter(build, seed=seed, native=native, action_repeat=action_repeat)

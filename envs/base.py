@@ -18,7 +18,8 @@ class NotRestorable(RuntimeError):
 
 
 class Outcome(NamedTuple):
-    """One native step. `last` ends the episode; discount 0.0 says that it ended in a true terminal."""
+    """One native step. `last` ends the episode; discount 0.0 says that it ended in a true
+    terminal."""
 
     observation: Any
     reward: float
@@ -35,11 +36,17 @@ def flatten(observation) -> np.ndarray:
 
 
 def pack_random(source: np.random.RandomState) -> dict:
-    """A RandomState's state as plain Python and a tensor: torch.load(weights_only=True) reads no arrays."""
+    """A RandomState's state as plain Python and a tensor: torch.load(weights_only=True) reads no
+    arrays."""
     name, words, position, has_gauss, gauss = source.get_state()
     words = torch.from_numpy(words.astype(np.int64))  # (624,)
-    return {"name": name, "words": words, "position": int(position), "has_gauss": int(has_gauss),
-            "gauss": float(gauss)}
+    return {
+        "name": name,
+        "words": words,
+        "position": int(position),
+        "has_gauss": int(has_gauss),
+        "gauss": float(gauss),
+    }
 
 
 def unpack_random(source: np.random.RandomState, state: Mapping) -> None:
@@ -60,7 +67,8 @@ def check_repeat(action_repeat: int) -> int:
 
 
 class Env(dm_env.Environment):
-    """Flat float32 observations, float32 actions in [-1, 1], float rewards, discount 0.0 only at a terminal.
+    """Flat float32 observations, float32 actions in [-1, 1], float rewards, discount 0.0 only at a
+    terminal.
 
     Subclasses provide the underscored methods below; `__init__` ends by seeding.
     """
@@ -73,7 +81,8 @@ class Env(dm_env.Environment):
             raise ValueError(f"action bounds must be finite vectors, got low={low} high={high}")
         self._scale = (self._high - self._low) / np.float32(2)
         self._one, self._minus_one = np.ones_like(self._low), -np.ones_like(self._low)
-        # Rounding is monotonic: if the largest action stays within the bounds, all do; -1 gives exactly `low`.
+        # Rounding is monotonic: if the largest action stays within the bounds, all do; -1 gives
+        # exactly `low`.
         self._overshoots = bool((self._low + self._scale * np.float32(2) > self._high).any())
         self._action_repeat = check_repeat(action_repeat)
         self._obs_shape = (obs_dim,)
@@ -101,7 +110,8 @@ class Env(dm_env.Environment):
 
     @abc.abstractmethod
     def _get_source(self) -> dict | None:
-        """All that decides the coming episodes besides actions; None if the environment does not show it."""
+        """All that decides the coming episodes besides actions; None if the environment does not
+        show it."""
 
     @abc.abstractmethod
     def _set_source(self, source: dict) -> None: ...
@@ -123,12 +133,15 @@ class Env(dm_env.Environment):
         return self._action_spec
 
     def seed(self, seed: int) -> None:
-        """Start over: the next reset() gives the first episode of a new environment with this seed."""
+        """Start over: the next reset() gives the first episode of a new environment with this
+        seed."""
         self._seed_value = check_seed(seed)
         self._seed(self._seed_value)
         self._source = None  # random source at the start of the current episode
         self._actions: list[bytes] = []  # taken in the current episode, float32 each
-        self._kind: dm_env.StepType | None = None  # of the current time step; None before the first reset
+        self._kind: dm_env.StepType | None = (
+            None  # of the current time step; None before the first reset
+        )
 
     def reset(self) -> dm_env.TimeStep:
         self._source = self._get_source()
@@ -152,16 +165,27 @@ class Env(dm_env.Environment):
         self._actions.append(action.tobytes())
         return self._time_step(LAST if last else MID, reward, discount, observation)
 
-    def _time_step(self, kind: dm_env.StepType, reward: float, discount: float, native) -> dm_env.TimeStep:
+    def _time_step(
+        self, kind: dm_env.StepType, reward: float, discount: float, native
+    ) -> dm_env.TimeStep:
         self._kind, self._observation = kind, self._flatten(native)
-        assert self._observation.shape == self._obs_shape, (self._observation.shape, self._obs_shape)
-        return dm_env.TimeStep(kind, reward, discount, self._observation.copy())  # the caller may write into its own
+        assert self._observation.shape == self._obs_shape, (
+            self._observation.shape,
+            self._obs_shape,
+        )
+        return dm_env.TimeStep(
+            kind, reward, discount, self._observation.copy()
+        )  # the caller may write into its own
 
     def _checked(self, action) -> np.ndarray:
         action = np.asarray(action, np.float32)
         if action.shape != self._low.shape:
-            raise ValueError(f"action has shape {action.shape}, this environment takes {self._low.shape}")
-        if not math.isfinite(sum(action.tolist())):  # of doubles, so it cannot overflow; a fifth of isfinite().all()
+            raise ValueError(
+                f"action has shape {action.shape}, this environment takes {self._low.shape}"
+            )
+        if not math.isfinite(
+            sum(action.tolist())
+        ):  # of doubles, so it cannot overflow; a fifth of isfinite().all()
             raise ValueError(f"action is not finite: {action}")
         # What clip() does in Python. The first makes a copy: the caller may reuse its array.
         action = np.maximum(action, self._minus_one)
@@ -177,13 +201,18 @@ class Env(dm_env.Environment):
     # ---- checkpoints
 
     def get_state(self) -> dict:
-        """Plain Python and tensors: the random source at the episode's start and the actions taken since."""
+        """Plain Python and tensors: the random source at the episode's start and the actions taken
+        since."""
         begun = self._kind is not None
         source = self._source if begun else self._get_source()
         if source is None:
-            raise NotRestorable("this environment shows no random source: it needs a numpy RandomState as "
-                                "`random_state` or `task.random`, or its own get_state() and set_state()")
-        actions = np.frombuffer(bytearray().join(self._actions), np.float32).reshape(-1, self.action_dim)  # (T, A)
+            raise NotRestorable(
+                "this environment shows no random source: it needs a numpy RandomState as "
+                "`random_state` or `task.random`, or its own get_state() and set_state()"
+            )
+        actions = np.frombuffer(bytearray().join(self._actions), np.float32).reshape(
+            -1, self.action_dim
+        )  # (T, A)
         return {
             "seed": self._seed_value,
             "source": source,
@@ -193,11 +222,14 @@ class Env(dm_env.Environment):
         }
 
     def set_state(self, state: Mapping) -> dm_env.TimeStep | None:
-        """Go back to where `state` was taken; the time step there (None: it was before the first reset)."""
+        """Go back to where `state` was taken; the time step there (None: it was before the first
+        reset)."""
         actions = state["actions"].numpy()  # (T, A)
         if actions.shape[1] != self.action_dim:
-            raise ValueError(f"the state is of an environment with {actions.shape[1]} action dimensions, "
-                             f"this one has {self.action_dim}")
+            raise ValueError(
+                f"the state is of an environment with {actions.shape[1]} action dimensions, "
+                f"this one has {self.action_dim}"
+            )
         self.seed(state["seed"])
         self._set_source(state["source"])
         if not state["begun"]:
@@ -205,18 +237,21 @@ class Env(dm_env.Environment):
         time_step = self.reset()
         for action in actions:
             time_step = self.step(action)
-        # Replay is exact only if nothing hidden drives the environment and the simulator is the same build.
+        # Replay is exact only if nothing hidden drives the environment and the simulator is the
+        # same build.
         if not np.array_equal(time_step.observation, state["observation"].numpy(), equal_nan=True):
-            raise NotRestorable("replaying the episode led elsewhere: another library version or machine, "
-                                "other settings, or state that the random source does not cover")
+            raise NotRestorable(
+                "replaying the episode led elsewhere: another library version or machine, "
+                "other settings, or state that the random source does not cover"
+            )
         return time_step
 
 
 class Adapter(Env):
     """An `Env` around a native environment made by `build(seed)`.
 
-    seed() builds again, whatever the native environment did before, so that a layout or anything else drawn
-    while building follows the seed too.
+    seed() builds again, whatever the native environment did before, so that a layout or anything
+    else drawn while building follows the seed too.
     """
 
     def __init__(self, build: Callable[[int], Any], *, seed: int, native=None, **kwargs):

@@ -12,8 +12,9 @@ from envs.base import FIRST, LAST, MID, Adapter, Outcome, pack_random, unpack_ra
 
 FLOAT32 = np.dtype(np.float32)
 
-# Without a display, dm_control's default (glfw) warns when imported. Set MUJOCO_GL=egl or osmesa to render.
-# One whose library is missing would break that import, for runs that never draw too; envs/render.py says what to do.
+# Without a display, dm_control's default (glfw) warns when imported. Set MUJOCO_GL=egl or osmesa to
+# render. One whose library is missing would break that import, for runs that never draw too;
+# envs/render.py says what to do.
 asked = os.environ.setdefault("MUJOCO_GL", "disable")
 if asked in (needs := {"egl": "EGL", "osmesa": "OSMesa"}) and find_library(needs[asked]) is None:
     os.environ["MUJOCO_GL"] = "disable"
@@ -36,10 +37,16 @@ class DMEnv(Adapter):
         if not hasattr(action, "minimum"):
             raise ValueError(f"the action spec must be one bounded array, got {action}")
         self._action_shape, self._action_dtype = action.shape, action.dtype
-        low, high = (np.broadcast_to(b, action.shape).ravel() for b in (action.minimum, action.maximum))
+        low, high = (
+            np.broadcast_to(b, action.shape).ravel() for b in (action.minimum, action.maximum)
+        )
         observation = self._native.observation_spec()
         parts = observation.values() if isinstance(observation, Mapping) else [observation]
-        return {"obs_dim": sum(int(np.prod(part.shape)) for part in parts), "low": low, "high": high}
+        return {
+            "obs_dim": sum(int(np.prod(part.shape)) for part in parts),
+            "low": low,
+            "high": high,
+        }
 
     def _reset(self):
         return self._native.reset().observation
@@ -76,9 +83,15 @@ class TaskEnv(DMEnv):
         find_random(self._native).seed(seed)
 
     def step(self, action) -> dm_env.TimeStep:
-        """`Env.step` in fewer calls, 2 % of a step, for what training asks all the time; anything else goes there."""
-        if ((self._kind is not MID and self._kind is not FIRST) or self._action_repeat != 1
-                or type(action) is not np.ndarray or action.dtype is not FLOAT32 or action.shape != self._low.shape):
+        """`Env.step` in fewer calls, 2 % of a step, for what training asks all the time; anything
+        else goes there."""
+        if (
+            (self._kind is not MID and self._kind is not FIRST)
+            or self._action_repeat != 1
+            or type(action) is not np.ndarray
+            or action.dtype is not FLOAT32
+            or action.shape != self._low.shape
+        ):
             return super().step(action)
         values = action.tolist()
         total = sum(values)  # from which a NaN cannot hide, as it can from min and max

@@ -1,4 +1,5 @@
-"""A tiny environment that counts its own steps and asserts that it is driven in order, for tests."""
+"""A tiny environment that counts its own steps and asserts that it is driven in order, for
+tests."""
 
 import numpy as np
 
@@ -6,17 +7,27 @@ from envs.base import Env, Outcome, pack_random, unpack_random
 
 
 class Dummy(Env):
-    """obs = [step in the episode, episode (from 0), random number in [0, 1), last action...]; reward = step.
+    """obs = [step in the episode, episode (from 0), random number in [0, 1), last action...];
+    reward = step.
 
     After `length` steps an episode ends by a time limit, or in a true terminal if `terminal`.
     """
 
-    def __init__(self, *, seed: int = 0, length: int = 5, terminal: bool = False, action_dim: int = 2,
-                 action_repeat: int = 1):
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        length: int = 5,
+        terminal: bool = False,
+        action_dim: int = 2,
+        action_repeat: int = 1,
+    ):
         self._length, self._terminal = length, terminal
         self._random = np.random.RandomState()
         one = np.ones(action_dim)
-        super().__init__(seed=seed, obs_dim=3 + action_dim, low=-one, high=one, action_repeat=action_repeat)
+        super().__init__(
+            seed=seed, obs_dim=3 + action_dim, low=-one, high=one, action_repeat=action_repeat
+        )
 
     def _seed(self, seed: int) -> None:
         self._random.seed(seed)

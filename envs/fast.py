@@ -1,9 +1,10 @@
 """dm_control's control steps and rewards, with the same bits and less Python around the engine.
 
-Most of a step of dm_control's environments is named indexing, context managers and rewards of scalars as arrays. An
-environment here has all of that too (`reset`, `step`), and beside it `fast_reset` and `fast_step`, which read cached
-views of mujoco's data. Their observation is one float32 vector, the same one at every step, written in place
-(tests/test_fast_envs.py compares the two).
+Most of a step of dm_control's environments is named indexing, context managers and rewards of
+scalars as arrays. An environment here has all of that too (`reset`, `step`), and beside it
+`fast_reset` and `fast_step`, which read cached views of mujoco's data. Their observation is one
+float32 vector, the same one at every step, written in place (tests/test_fast_envs.py compares the
+two).
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ class Joined:
     def __init__(self, *parts: np.ndarray):
         self._vector = np.empty(sum(part.size for part in parts), np.float32)
         ends = np.cumsum([part.size for part in parts])
-        self._pairs = [(self._vector[end - part.size : end].reshape(part.shape), part)
-                       for part, end in zip(parts, ends, strict=True)]
+        self._pairs = [
+            (self._vector[end - part.size : end].reshape(part.shape), part)
+            for part, end in zip(parts, ends, strict=True)
+        ]
 
     def update(self) -> np.ndarray:
         for place, part in self._pairs:  # half the time of np.concatenate
@@ -77,25 +80,33 @@ class Joined:
 
 
 class Stepper:
-    """Sets the controls and does dm_control's `Physics.step(n)`: positions and velocities are up to date afterwards."""
+    """Sets the controls and does dm_control's `Physics.step(n)`: positions and velocities are up to
+    date afterwards."""
 
     def __init__(self, physics, n_sub_steps: int):
         self.physics, self.model, self.data = physics, physics.model.ptr, physics.data.ptr
-        if self.model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 or not physics.legacy_step or n_sub_steps < 3:
-            raise ValueError("only for dm_control's default steps of three substeps or more, and not for RK4")
+        if (
+            self.model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4
+            or not physics.legacy_step
+            or n_sub_steps < 3
+        ):
+            raise ValueError(
+                "only for dm_control's default steps of three substeps or more, and not for RK4"
+            )
         self._between, self._option = n_sub_steps - 2, self.model.opt
         self._control, self._warnings = self.data.ctrl, physics.data.warning.number
         if self.model.ntree == 1:
-            # One body tree is one island: looking for islands costs 5 % and leads to the same solution.
+            # One body tree is one island: looking for islands costs 5 % and leads to the same
+            # solution.
             self._option.disableflags |= ISLAND
 
     def advance(self, action: np.ndarray) -> None:
         model, data, option = self.model, self.data, self._option
         before = self._warnings.tolist()
         self._control[:] = action
-        # dm_control's substeps are mj_step2, n - 1 times mj_step, mj_step1, where mj_step is mj_step1, mj_step2.
-        # Nothing reads sensors in between: those of forces stay as the last mj_step2 leaves them, those of positions
-        # and velocities as the last mj_step1 does.
+        # dm_control's substeps are mj_step2, n - 1 times mj_step, mj_step1, where mj_step is
+        # mj_step1, mj_step2. Nothing reads sensors in between: those of forces stay as the last
+        # mj_step2 leaves them, those of positions and velocities as the last mj_step1 does.
         flags = option.disableflags
         option.disableflags = flags | SENSOR
         try:
@@ -110,7 +121,8 @@ class Stepper:
             self._report(before)
 
     def _report(self, before: list[int]) -> None:
-        """A PhysicsError where dm_control has one, by its own rule: it compares the counts around a `with` block."""
+        """A PhysicsError where dm_control has one, by its own rule: it compares the counts around a
+        `with` block."""
         after = self._warnings.copy()
         self._warnings[:] = before
         with self.physics.check_invalid_state():
@@ -121,7 +133,9 @@ class SuiteEnvironment(control.Environment):
     """`fast_step` for tasks that end by their time limit alone; subclasses read the data."""
 
     def __init__(self, stock: control.Environment, *, time_limit: float, control_timestep: float):
-        super().__init__(stock.physics, stock.task, time_limit=time_limit, control_timestep=control_timestep)
+        super().__init__(
+            stock.physics, stock.task, time_limit=time_limit, control_timestep=control_timestep
+        )
         self._stepper = Stepper(self._physics, self._n_sub_steps)
 
     @abc.abstractmethod

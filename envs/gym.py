@@ -10,7 +10,9 @@ from envs.base import Adapter, Outcome
 def load(env_id: str) -> gymnasium.Env:
     try:
         env = gymnasium.make(env_id)
-        if "rgb_array" in (env.metadata or {}).get("render_modes", ()):  # it can be filmed, and draws only when asked
+        if "rgb_array" in (env.metadata or {}).get(
+            "render_modes", ()
+        ):  # it can be filmed, and draws only when asked
             env.close()
             env = gymnasium.make(env_id, render_mode="rgb_array")
         return env
@@ -20,13 +22,16 @@ def load(env_id: str) -> gymnasium.Env:
 
 
 class GymEnv(Adapter):
-    """Each reset seeds the native environment from (seed, number of the episode): the two are its source."""
+    """Each reset seeds the native environment from (seed, number of the episode): the two are its
+    source."""
 
     def _describe(self) -> dict:
         obs, action = self._native.observation_space, self._native.action_space
         if not (isinstance(obs, Box) and isinstance(action, Box) and action.is_bounded("both")):
-            raise ValueError("a gymnasium environment needs a Box observation and a bounded Box action, as "
-                             f"Pendulum-v1 has; this one has observation {obs} and action {action}")
+            raise ValueError(
+                "a gymnasium environment needs a Box observation and a bounded Box action, as "
+                f"Pendulum-v1 has; this one has observation {obs} and action {action}"
+            )
         low, high = action.low.ravel(), action.high.ravel()
         return {"obs_dim": int(np.prod(obs.shape)), "low": low, "high": high}
 
@@ -44,7 +49,9 @@ class GymEnv(Adapter):
         space = self._native.action_space
         action = action.reshape(space.shape).astype(space.dtype)
         observation, reward, terminated, truncated, _ = self._native.step(action)
-        return Outcome(observation, reward, 0.0 if terminated else 1.0, bool(terminated or truncated))
+        return Outcome(
+            observation, reward, 0.0 if terminated else 1.0, bool(terminated or truncated)
+        )
 
     def _get_source(self) -> dict:
         return {"episode": self._episode}

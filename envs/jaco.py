@@ -49,7 +49,9 @@ class Task(reach.Reach):
             hand=robots.make_hand(obs_settings=settings),
             prop=self.brick,
             obs_settings=settings,
-            workspace=Workspace(workspaces.BoundingBox(lower=place, upper=place), HAND_BOX, robots.ARM_OFFSET),
+            workspace=Workspace(
+                workspaces.BoundingBox(lower=place, upper=place), HAND_BOX, robots.ARM_OFFSET
+            ),
             control_timestep=constants.CONTROL_TIMESTEP,
         )
 
@@ -59,19 +61,31 @@ class Views:
 
     def __init__(self, physics: mjcf.Physics, task: Task):
         model, data = physics.model.ptr, physics.data.ptr
-        (arm_q, arm_v, arm), (hand_q, hand_v, _) = (self._joints(model, part.joints) for part in (task.arm, task.hand))
+        (arm_q, arm_v, arm), (hand_q, hand_v, _) = (
+            self._joints(model, part.joints) for part in (task.arm, task.hand)
+        )
         pinch = model.site(task.hand.pinch_site.full_identifier).id
         brick = task.brick.mjcf_model
         self._angles = data.qpos[arm_q]
         self._turns = np.empty((len(arm), 2))
         self._torques = data.sensordata[
-            sensors(model, [sensor.full_identifier for sensor in task.arm.joint_torque_sensors])].reshape(-1, 3)
+            sensors(model, [sensor.full_identifier for sensor in task.arm.joint_torque_sensors])
+        ].reshape(-1, 3)
         self._axes, self._scaled = model.jnt_axis[arm], np.empty(len(arm))
         self._hand, self._brick = data.site_xpos[pinch], data.body(brick.full_identifier).xpos
         self._joined = Joined(
-            self._turns, self._scaled, data.qvel[arm_v], data.qpos[hand_q], data.qvel[hand_v], self._hand,
+            self._turns,
+            self._scaled,
+            data.qvel[arm_v],
+            data.qpos[hand_q],
+            data.qvel[hand_v],
+            self._hand,
             data.site_xmat[pinch],
-            *(data.sensordata[sensors(model, [brick.find("sensor", name).full_identifier])] for name in BRICK_SENSORS))
+            *(
+                data.sensordata[sensors(model, [brick.find("sensor", name).full_identifier])]
+                for name in BRICK_SENSORS
+            ),
+        )
 
     @staticmethod
     def _joints(model, joints) -> tuple[slice, slice, np.ndarray]:
@@ -94,15 +108,16 @@ class Views:
 class Environment(composer.Environment):
     """Adds `fast_reset` and `fast_step` (see envs/fast.py) and compiles a model once.
 
-    One engine call per step is enough: nothing in this task has a hook between substeps, and every observable is a
-    buffer of one that is filled after the last of them.
+    One engine call per step is enough: nothing in this task has a hook between substeps, and every
+    observable is a buffer of one that is filled after the last of them.
     """
 
     _compiled: tuple | None = None  # size of the brick's studs, model
 
     def _recompile_physics(self) -> None:
-        """dm_control compiles the MJCF at every reset, most of its time. The one thing that a reset changes in it
-        is the radius of the brick's studs, always to the same value: a new physics of the compiled model is the same.
+        """dm_control compiles the MJCF at every reset, most of its time. The one thing that a reset
+        changes in it is the radius of the brick's studs, always to the same value: a new physics of
+        the compiled model is the same.
         """
         stud = tuple(self._task.brick.mjcf_model.default.find("default", "stud").geom.size)
         if self._compiled is None or self._compiled[0] != stud:
@@ -127,8 +142,12 @@ class Environment(composer.Environment):
 
 def stock(task: str, seed: int) -> composer.Environment:
     """As dm_control has it."""
-    return composer.Environment(Task(task), time_limit=TIME_LIMIT, random_state=seed, max_reset_attempts=RESET_ATTEMPTS)
+    return composer.Environment(
+        Task(task), time_limit=TIME_LIMIT, random_state=seed, max_reset_attempts=RESET_ATTEMPTS
+    )
 
 
 def make(task: str, seed: int) -> Environment:
-    return Environment(Task(task), time_limit=TIME_LIMIT, random_state=seed, max_reset_attempts=RESET_ATTEMPTS)
+    return Environment(
+        Task(task), time_limit=TIME_LIMIT, random_state=seed, max_reset_attempts=RESET_ATTEMPTS
+    )

@@ -20,8 +20,13 @@ RISE, ATTEMPTS = 0.01, 10_000  # a start is lifted by a centimetre until nothing
 
 def upright(physics: quadruped.Physics) -> float:
     """(1 + cosine of the torso's tilt) / 2."""
-    return rewards.tolerance(physics.torso_upright(), bounds=(1, float("inf")), margin=2, value_at_margin=0,
-                             sigmoid="linear")
+    return rewards.tolerance(
+        physics.torso_upright(),
+        bounds=(1, float("inf")),
+        margin=2,
+        value_at_margin=0,
+        sigmoid="linear",
+    )
 
 
 class Stand(quadruped.Move):
@@ -39,8 +44,13 @@ class Jump(Stand):
 
     def get_reward(self, physics: quadruped.Physics) -> float:
         height = physics.named.data.sensordata["center_of_mass"][2]
-        high = rewards.tolerance(height, bounds=(JUMP_HEIGHT, float("inf")), margin=JUMP_HEIGHT,
-                                 value_at_margin=0.5, sigmoid="linear")
+        high = rewards.tolerance(
+            height,
+            bounds=(JUMP_HEIGHT, float("inf")),
+            margin=JUMP_HEIGHT,
+            value_at_margin=0.5,
+            sigmoid="linear",
+        )
         return upright(physics) * high
 
 
@@ -50,12 +60,21 @@ class Environment(SuiteEnvironment):
         model, data = self._stepper.model, self._stepper.data
         readings, torso = data.sensordata, model.body("torso").id
         self._rotation = data.xmat[torso]
-        self._forces = readings[sensors(model, [f"{kind}_toe_{leg}" for kind in ("force", "torque") for leg in LEGS])]
+        self._forces = readings[
+            sensors(model, [f"{kind}_toe_{leg}" for kind in ("force", "torque") for leg in LEGS])
+        ]
         self._scaled = np.empty(self._forces.shape)
         velocity = readings[sensors(model, ["velocimeter"])]
         # The root is a free joint, 7 positions and 6 velocities; all others are hinges.
-        self._joined = Joined(data.qpos[7:], data.qvel[6:], data.act, velocity, self._rotation[8:],
-                              readings[sensors(model, ["imu_accel", "imu_gyro"])], self._scaled)
+        self._joined = Joined(
+            data.qpos[7:],
+            data.qvel[6:],
+            data.act,
+            velocity,
+            self._rotation[8:],
+            readings[sensors(model, ["imu_accel", "imu_gyro"])],
+            self._scaled,
+        )
         self._bound, self._moving = BOUNDS.get(task), velocity
         if task == "jump":
             self._moving = readings[sensors(model, ["center_of_mass"])][2:]
@@ -66,12 +85,18 @@ class Environment(SuiteEnvironment):
 
     def _reward(self) -> float:
         upright = linear(self._rotation.item(8), 1.0, 2.0, 0.0)
-        return upright * linear(self._moving.item(0), self._bound, self._bound, 0.5) if self._bound else upright
+        return (
+            upright * linear(self._moving.item(0), self._bound, self._bound, 0.5)
+            if self._bound
+            else upright
+        )
 
     def fast_reset(self) -> np.ndarray:
-        """The suite's start: a random orientation at the lowest height, by centimetres, where nothing touches.
+        """The suite's start: a random orientation at the lowest height, by centimetres, where
+        nothing touches.
 
-        The suite does a whole reset at every height; whether something touches depends on the positions alone.
+        The suite does a whole reset at every height; whether something touches depends on the
+        positions alone.
         """
         physics, model, data = self._physics, self._stepper.model, self._stepper.data
         orientation = self._task.random.randn(4)
@@ -99,9 +124,12 @@ def stock(task: str, seed: int) -> control.Environment:
     added = {"stand": Stand, "jump": Jump}
     if task not in added:
         return suite.load("quadruped", task, task_kwargs={"random": seed})
-    physics = quadruped.Physics.from_xml_string(quadruped.make_model(floor_size=FLOOR_SIZE), common.ASSETS)
-    return control.Environment(physics, added[task](random=seed), time_limit=TIME_LIMIT,
-                               control_timestep=CONTROL_TIMESTEP)
+    physics = quadruped.Physics.from_xml_string(
+        quadruped.make_model(floor_size=FLOOR_SIZE), common.ASSETS
+    )
+    return control.Environment(
+        physics, added[task](random=seed), time_limit=TIME_LIMIT, control_timestep=CONTROL_TIMESTEP
+    )
 
 
 def make(task: str, seed: int) -> Environment:

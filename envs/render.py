@@ -1,7 +1,8 @@
-"""Pictures of an `Env`: RGB arrays, drawn by MuJoCo's own functions. States-only runs never come here.
+"""Pictures of an `Env`: RGB arrays, drawn by MuJoCo's own functions. States-only runs never come
+here.
 
-dm_control settles its renderer by MUJOCO_GL when it is imported, and envs/dmc.py turns it off. Here the OpenGL context
-is ours and made when the first picture is asked for.
+dm_control settles its renderer by MUJOCO_GL when it is imported, and envs/dmc.py turns it off. Here
+the OpenGL context is ours and made when the first picture is asked for.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from envs.base import Env
 from utils import UserError
 
 OFFSCREEN = ("egl", "osmesa")  # in this order: EGL may use a GPU, and is about as fast without one
-PACKAGES = "egl: libegl1 libopengl0 libgl1-mesa-dri; osmesa: libosmesa6"  # minimal sets on Debian 12
+PACKAGES = (
+    "egl: libegl1 libopengl0 libgl1-mesa-dri; osmesa: libosmesa6"  # minimal sets on Debian 12
+)
 # URLB films camera 0 of walker and jaco and camera 2 of quadruped, which is called y.
 CAMERA_NAMES = ("front_close", "y")
 MAX_GEOMS = 10_000  # room in the scene; memory only
 
-# A context, and the functions of it that MuJoCo looks up: libraries may be there and not fit together.
+# A context, and the functions of it that MuJoCo looks up: libraries may be there and not fit
+# together.
 PROBE = """
 import importlib, sys
 import mujoco
@@ -47,25 +51,31 @@ def backend(candidates: tuple[str, ...]) -> str:
     """The first of the candidates that works on this machine."""
     reasons = []
     for name in candidates:
-        # In a process of its own: PyOpenGL binds to one platform for good, and a broken driver may crash.
+        # In a process of its own: PyOpenGL binds to one platform for good, and a broken driver may
+        # crash.
         tried = subprocess.run([sys.executable, "-c", PROBE, name], capture_output=True, text=True)
         if tried.returncode == 0:
             return name
         lines = tried.stderr.strip().splitlines() or [f"ended with code {tried.returncode}"]
         reasons.append(f"{name} ({lines[-1][:90]})")
-    raise UserError(f"cannot draw: no OpenGL from {', '.join(reasons)}; on Debian install the packages of one of them "
-                    f"({PACKAGES}), or set MUJOCO_GL to a backend that works")
+    raise UserError(
+        f"cannot draw: no OpenGL from {', '.join(reasons)}; on Debian install the packages of one of them "
+        f"({PACKAGES}), or set MUJOCO_GL to a backend that works"
+    )
 
 
 def camera_of(model):
-    """The camera that URLB films with; the first one of other models, or a free one if there is none."""
+    """The camera that URLB films with; the first one of other models, or a free one if there is
+    none."""
     import mujoco
 
     camera = mujoco.MjvCamera()
     if model.ncam == 0:
         mujoco.mjv_defaultFreeCamera(model, camera)
         return camera
-    names = [model.cam(i).name.rpartition("/")[2] for i in range(model.ncam)]  # composer puts the entity in front
+    names = [
+        model.cam(i).name.rpartition("/")[2] for i in range(model.ncam)
+    ]  # composer puts the entity in front
     camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
     camera.fixedcamid = next((names.index(name) for name in CAMERA_NAMES if name in names), 0)
     return camera
@@ -74,7 +84,8 @@ def camera_of(model):
 class Renderer:
     """`frame(env)` is the picture of its current state; the simulation is only read.
 
-    Shadows and reflections are off unless asked for: without a GPU they are more than half of the time.
+    Shadows and reflections are off unless asked for: without a GPU they are more than half of the
+    time.
     """
 
     def __init__(self, height: int = 256, width: int = 256, *, shadows: bool = False):
@@ -88,8 +99,10 @@ class Renderer:
             return self._draw(native.physics.model.ptr, native.physics.data.ptr)
         if getattr(native, "render_mode", None) == "rgb_array":
             return self._fit(native.render())
-        raise UserError(f"{type(native).__name__} cannot be drawn: it has no MuJoCo physics; a gymnasium environment "
-                        'must be made with render_mode="rgb_array" (envs: some.module:function)')
+        raise UserError(
+            f"{type(native).__name__} cannot be drawn: it has no MuJoCo physics; a gymnasium environment "
+            'must be made with render_mode="rgb_array" (envs: some.module:function)'
+        )
 
     def close(self) -> None:
         if self._gl is not None:
@@ -112,7 +125,9 @@ class Renderer:
         self._make_current()
         if model is not self._model:
             self._take(model)
-        mujoco.mjv_updateScene(model, data, self._options, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene)
+        mujoco.mjv_updateScene(
+            model, data, self._options, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
+        )
         picture = np.empty((self.height, self.width, 3), np.uint8)
         view = mujoco.MjrRect(0, 0, self.width, self.height)
         mujoco.mjr_render(view, self._scene, self._drawer)
@@ -122,15 +137,20 @@ class Renderer:
     def _make_current(self) -> None:
         """Before every frame: another renderer, or gymnasium's, may have drawn in between."""
         if self._gl is None:
-            self._gl = importlib.import_module(f"mujoco.{backend(wanted())}").GLContext(self.width, self.height)
-            # Registered after the library's own exit handler and so run before it, while contexts can still be freed.
+            self._gl = importlib.import_module(f"mujoco.{backend(wanted())}").GLContext(
+                self.width, self.height
+            )
+            # Registered after the library's own exit handler and so run before it, while contexts
+            # can still be freed.
             atexit.register(self.close)
         self._gl.make_current()
 
     def _take(self, model) -> None:
-        """Upload a model. Composer compiles a new one at every reset, seed() may build a new environment.
+        """Upload a model. Composer compiles a new one at every reset, seed() may build a new
+        environment.
 
-        The reference kept here makes `is` a safe test: an address is not used again while the model lives.
+        The reference kept here makes `is` a safe test: an address is not used again while the model
+        lives.
         """
         import mujoco
 
@@ -154,6 +174,10 @@ class Renderer:
     def _fit(self, picture: np.ndarray) -> np.ndarray:
         from PIL import Image, ImageOps
 
-        if picture.shape != (self.height, self.width, 3):  # whole, with bars where the shape differs
+        if picture.shape != (
+            self.height,
+            self.width,
+            3,
+        ):  # whole, with bars where the shape differs
             picture = np.asarray(ImageOps.pad(Image.fromarray(picture), (self.width, self.height)))
         return np.array(picture, np.uint8)

@@ -13,7 +13,11 @@ CONTROL_TIMESTEP = 0.025
 STAND_HEIGHT = 1.2  # of the torso, metres
 FLIP_MOMENTUM = 5.0  # URLB calls it a speed; the quantity is an angular momentum, kg m^2 / s
 # What moves, as tolerance takes it: bound, margin, value at the margin.
-MOVES = {"walk": (1.0, 0.5, 0.5), "run": (8.0, 4.0, 0.5), "flip": (FLIP_MOMENTUM, FLIP_MOMENTUM, 0.0)}
+MOVES = {
+    "walk": (1.0, 0.5, 0.5),
+    "run": (8.0, 4.0, 0.5),
+    "flip": (FLIP_MOMENTUM, FLIP_MOMENTUM, 0.0),
+}
 
 
 class Physics(walker.Physics):
@@ -26,14 +30,22 @@ class Physics(walker.Physics):
 
 
 class Flip(walker.PlanarWalker):
-    """Standing reward times (5 m + 1) / 6, where m = clip(L / 5, 0, 1) and L is the angular momentum."""
+    """Standing reward times (5 m + 1) / 6, where m = clip(L / 5, 0, 1) and L is the angular
+    momentum."""
 
     def __init__(self, random):
-        super().__init__(move_speed=0, random=random)  # speed 0: the parent's reward is the standing one
+        super().__init__(
+            move_speed=0, random=random
+        )  # speed 0: the parent's reward is the standing one
 
     def get_reward(self, physics: Physics) -> float:
-        spin = rewards.tolerance(physics.angular_momentum(), bounds=(FLIP_MOMENTUM, float("inf")),
-                                 margin=FLIP_MOMENTUM, value_at_margin=0, sigmoid="linear")
+        spin = rewards.tolerance(
+            physics.angular_momentum(),
+            bounds=(FLIP_MOMENTUM, float("inf")),
+            margin=FLIP_MOMENTUM,
+            value_at_margin=0,
+            sigmoid="linear",
+        )
         return super().get_reward(physics) * (5 * spin + 1) / 6
 
 
@@ -46,8 +58,11 @@ class Environment(SuiteEnvironment):
         self._position, self._rotation = data.xpos[torso], data.xmat[torso]
         self._joined = Joined(orientations, self._position[2:], data.qvel)
         self._move = MOVES.get(task)
-        self._moving = (data.subtree_angmom[torso, 1:] if task == "flip" else
-                        data.sensordata[model.sensor("torso_subtreelinvel").adr[0]:])
+        self._moving = (
+            data.subtree_angmom[torso, 1:]
+            if task == "flip"
+            else data.sensordata[model.sensor("torso_subtreelinvel").adr[0] :]
+        )
 
     def _observe(self) -> np.ndarray:
         return self._joined.update()
@@ -56,7 +71,11 @@ class Environment(SuiteEnvironment):
         standing = gaussian(self._position.item(2), STAND_HEIGHT, float("inf"), STAND_HEIGHT / 2)
         upright = (1 + self._rotation.item(8)) / 2
         posture = (3 * standing + upright) / 4
-        return posture * (5 * linear(self._moving.item(0), *self._move) + 1) / 6 if self._move else posture
+        return (
+            posture * (5 * linear(self._moving.item(0), *self._move) + 1) / 6
+            if self._move
+            else posture
+        )
 
 
 def stock(task: str, seed: int) -> control.Environment:
@@ -65,7 +84,9 @@ def stock(task: str, seed: int) -> control.Environment:
         return suite.load("walker", task, task_kwargs={"random": seed})
     physics = Physics.from_xml_string(*walker.get_model_and_assets())
     flip = Flip(random=seed)
-    return control.Environment(physics, flip, time_limit=TIME_LIMIT, control_timestep=CONTROL_TIMESTEP)
+    return control.Environment(
+        physics, flip, time_limit=TIME_LIMIT, control_timestep=CONTROL_TIMESTEP
+    )
 
 
 def make(task: str, seed: int) -> Environment:

@@ -1,1 +1,2 @@
-"""What a table or figure is made of, the graph of its runs, and who makes them: this machine or Slurm."""
+"""What a table or figure is made of, the graph of its runs, and who makes them: this machine or
+Slurm."""

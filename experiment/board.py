@@ -16,8 +16,22 @@ from experiment.runs import Run
 from run.pool import last_frame
 
 # In the order of the counts. waiting: for a slot or for its pre-training; blocked: that one failed.
-STATES = ("finished", "running", "queued", "waiting", "missing", "unfinished", "elsewhere", "blocked", "failed")
-SHOWN = {"running": "cyan", "elsewhere": "cyan", "failed": "red"}  # rows of the table; the rest is counted
+STATES = (
+    "finished",
+    "running",
+    "queued",
+    "waiting",
+    "missing",
+    "unfinished",
+    "elsewhere",
+    "blocked",
+    "failed",
+)
+SHOWN = {
+    "running": "cyan",
+    "elsewhere": "cyan",
+    "failed": "red",
+}  # rows of the table; the rest is counted
 ROWS = 30  # of each such state
 NOUNS = {"pretrain": "pre-training", "finetune": "fine-tuning"}
 
@@ -39,21 +53,33 @@ class Row(NamedTuple):
 
 
 def counts(rows: list[Row]) -> list[str]:
-    """"4 pre-trainings: 2 finished, 2 running", and the same of fine-tunings."""
+    """ "4 pre-trainings: 2 finished, 2 running", and the same of fine-tunings."""
     lines = []
     for phase, noun in NOUNS.items():
         found = Counter(row.state for row in rows if row.run.phase == phase)
         if found:
-            lines.append(f"{found.total()} {noun}{'s' * (found.total() > 1)}: "
-                         + ", ".join(f"{found[state]} {state}" for state in STATES if found[state]))
+            lines.append(
+                f"{found.total()} {noun}{'s' * (found.total() > 1)}: "
+                + ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
+            )
     return lines
 
 
 def table(title: str, rows: list[Row]) -> Table:
     """Counts above, what runs and what failed below."""
-    made = Table(title=escape("\n".join([title, *counts(rows)])), title_justify="left", title_style="bold", expand=True,
-                 box=SIMPLE)
-    for name, options in (("run", {}), ("state", {}), ("frame", {"justify": "right"}), ("", {"ratio": 1})):
+    made = Table(
+        title=escape("\n".join([title, *counts(rows)])),
+        title_justify="left",
+        title_style="bold",
+        expand=True,
+        box=SIMPLE,
+    )
+    for name, options in (
+        ("run", {}),
+        ("state", {}),
+        ("frame", {"justify": "right"}),
+        ("", {"ratio": 1}),
+    ):
         made.add_column(name, **options)
     for state, style in SHOWN.items():
         of_state = [row for row in rows if row.state == state]
@@ -93,9 +119,16 @@ class Board:
             print("\n".join(counts(rows)))
         for row in rows:
             known, self.last[row.run.path] = self.last.get(row.run.path), row.state
-            if row.state != known and not (first and row.state != "failed") and row.state != "waiting":
-                print(f"{row.state:<10} {row.name}" + f" ({done} of {len(rows)})" * (row.state == "finished")
-                      + f": {row.note}" * bool(row.note))
+            if (
+                row.state != known
+                and not (first and row.state != "failed")
+                and row.state != "waiting"
+            ):
+                print(
+                    f"{row.state:<10} {row.name}"
+                    + f" ({done} of {len(rows)})" * (row.state == "finished")
+                    + f": {row.note}" * bool(row.note)
+                )
         sys.stdout.flush()
 
 
@@ -107,5 +140,8 @@ def show_once(title: str, rows: list[Row]) -> None:
         return
     print("\n".join([title, *counts(rows)]))
     for row in rows:
-        print(f"{row.state:<10} {row.name}" + f"  {row.progress}" * bool(row.progress)
-              + f"  {row.note}" * bool(row.note))
+        print(
+            f"{row.state:<10} {row.name}"
+            + f"  {row.progress}" * bool(row.progress)
+            + f"  {row.note}" * bool(row.note)
+        )

@@ -1,4 +1,5 @@
-"""What the runs of an experiment take: hours of finished ones like them, else the paper's, else unknown."""
+"""What the runs of an experiment take: hours of finished ones like them, else the paper's, else
+unknown."""
 
 from __future__ import annotations
 
@@ -24,11 +25,23 @@ class Cost(NamedTuple):
 
     def line(self) -> str:
         """Said in a line, with what the sum leaves out."""
-        counts = {name: list(self.source.values()).count(name) for name in ("measured", "paper", "unknown")}
-        parts = [text.format(counts[name]) for name, text in (
-            ("measured", "{} by finished runs like them"), ("paper", "{} by the paper's Tables 10 and 11, an RTX 3060"),
-            ("unknown", "{} unknown and not in the sum")) if counts[name]]
-        return f"cost of the {len(self.source)} left: {spell(self.total())}" + f" ({'; '.join(parts)})" * bool(parts)
+        counts = {
+            name: list(self.source.values()).count(name)
+            for name in ("measured", "paper", "unknown")
+        }
+        parts = [
+            text.format(counts[name])
+            for name, text in (
+                ("measured", "{} by finished runs like them"),
+                ("paper", "{} by the paper's Tables 10 and 11, an RTX 3060"),
+                ("unknown", "{} unknown and not in the sum"),
+            )
+            if counts[name]
+        ]
+        return (
+            f"cost of the {len(self.source)} left: {spell(self.total())}"
+            + f" ({'; '.join(parts)})" * bool(parts)
+        )
 
 
 def spell(hours: float) -> str:
@@ -47,7 +60,9 @@ def measured(runs: Iterable[Run]) -> dict[tuple, float]:
     for run in runs:
         if finished(run.path):
             try:
-                found.setdefault(kind(run), []).append(float(read_json(run.path / "result.json")["wall_seconds"]))
+                found.setdefault(kind(run), []).append(
+                    float(read_json(run.path / "result.json")["wall_seconds"])
+                )
             except (UserError, KeyError, TypeError, ValueError):
                 continue  # named by analysis.collect
     return {name: statistics.mean(seconds) / 3600 for name, seconds in found.items()}
@@ -60,13 +75,18 @@ def printed(phase: str) -> dict[tuple[str, str], float]:
 
 
 def of_paper(run: Run) -> float | None:
-    """The paper's hours of the run's agent, where the run has the paper's size. Its own settings hardly matter."""
+    """The paper's hours of the run's agent, where the run has the paper's size. Its own settings
+    hardly matter."""
     config = run.config
     size = config["preset"].get(config["learner"]["name"], {}).get(f"{run.phase}_frames")
     if config["preset"]["name"] != "paper" or config["num_train_frames"] != size:
         return None
     hours = printed(run.phase).get((config["domain"]["name"], config["agent"]["name"]))
-    skills = config["skill_dim"] if run.phase == "finetune" and config["skills"]["name"] == "oracle" else 1
+    skills = (
+        config["skill_dim"]
+        if run.phase == "finetune" and config["skills"]["name"] == "oracle"
+        else 1
+    )
     return None if hours is None else hours * skills
 
 

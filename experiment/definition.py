@@ -1,4 +1,5 @@
-"""Experiments: configs/experiment/<name>.yaml -> the exact list of its runs, each with its command and directory.
+"""Experiments: configs/experiment/<name>.yaml -> the exact list of its runs, each with its command
+and directory.
 
     methods: [diayn, {label: AMPED without surgery, agent: amped, surgery: sum}]   an agent, or words for the scripts
     grid: {domain: tree_maze, skill_dim: [5, 10], seed: [1, 2]}                    every combination; or a list of grids
@@ -6,8 +7,8 @@
     finetune: {task: all}                                                          optional: fine-tunings after each run
     figure: {kind: ..., ...}                                                       how to show them
 
-A method's list, seed: [1, 2, 3], leaves it those points of the grid; its `finetune` holds words for finetune.py alone.
-Methods that differ in nothing but those share their pre-trainings.
+A method's list, seed: [1, 2, 3], leaves it those points of the grid; its `finetune` holds words for
+finetune.py alone. Methods that differ in nothing but those share their pre-trainings.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from run.directory import RunDirectory
 from utils import CONFIGS, UserError, choose
 
 KEYS, OPTIONAL = ("title", "preset", "methods", "grid", "figure"), ("finetune",)
-SCORE_KINDS = ("scores", "conflict")  # of figures that analysis.table makes; the others are of mazes (analysis.figure)
+SCORE_KINDS = (
+    "scores",
+    "conflict",
+)  # of figures that analysis.table makes; the others are of mazes (analysis.figure)
 OF_ONE_PHASE = ("num_train_frames", "snapshots")  # what both phases have, each its own
 
 Grid = dict[str, list[str]]
@@ -51,7 +55,7 @@ class Experiment(NamedTuple):
     figure: dict[str, Any]
 
 
-# ------------------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------ reading
 
 
 def names() -> list[str]:
@@ -63,15 +67,21 @@ def read(name: str) -> dict[str, Any]:
     own = name.endswith(".yaml")
     path = Path(name) if own else CONFIGS / "experiment" / f"{name}.yaml"
     if not path.exists() or (not own and name not in names()):
-        raise UserError(f"experiment={name} is not known; choose from {', '.join(names())}, or give a FILE.yaml"
-                        + nearest(name, names()))
+        raise UserError(
+            f"experiment={name} is not known; choose from {', '.join(names())}, or give a FILE.yaml"
+            + nearest(name, names())
+        )
     try:
         found = yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}; give plain yaml as in "
-                        "configs/experiment") from error
+        raise UserError(
+            f"{path} cannot be read: {' '.join(str(error).split())}; give plain yaml as in "
+            "configs/experiment"
+        ) from error
     if not isinstance(found, dict) or not set(KEYS) <= set(found) <= {*KEYS, *OPTIONAL}:
-        raise UserError(f"{path} must have the keys {', '.join(KEYS)}, may have {', '.join(OPTIONAL)}, and no others")
+        raise UserError(
+            f"{path} must have the keys {', '.join(KEYS)}, may have {', '.join(OPTIONAL)}, and no others"
+        )
     for key, (words, fits) in SHAPES.items():
         if key in found and not fits(found[key]):
             raise UserError(f"{path}: {key} is {words}, and nothing else")
@@ -92,7 +102,7 @@ def split_words(words: list[str]) -> Words:
 
 def take(given: Words, prefix: str) -> Words:
     """The words that begin with the prefix, which they lose; they leave `given`."""
-    return {key[len(prefix):]: given.pop(key) for key in list(given) if key.startswith(prefix)}
+    return {key[len(prefix) :]: given.pop(key) for key in list(given) if key.startswith(prefix)}
 
 
 def make_method(entry: Any) -> tuple[str, Method]:
@@ -100,29 +110,43 @@ def make_method(entry: Any) -> tuple[str, Method]:
     if "agent" not in entry:
         raise UserError(f"method {entry} has no agent")
     name, tuned = entry.pop("label", entry["agent"]), entry.pop("finetune", {})
-    only = {key: [as_word(v) for v in entry.pop(key)] for key in list(entry) if isinstance(entry[key], list)}
-    return name, Method({k: as_word(v) for k, v in entry.items()}, {k: as_word(v) for k, v in tuned.items()}, only)
+    only = {
+        key: [as_word(v) for v in entry.pop(key)]
+        for key in list(entry)
+        if isinstance(entry[key], list)
+    }
+    return name, Method(
+        {k: as_word(v) for k, v in entry.items()}, {k: as_word(v) for k, v in tuned.items()}, only
+    )
 
 
 def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
-    """By name; `chosen` picks some by name, label or agent, or brings agents that are not in the list."""
+    """By name; `chosen` picks some by name, label or agent, or brings agents that are not in the
+    list."""
     methods = dict(map(make_method, entries))
     if chosen is None:
         return methods
-    known = {word.lower(): name for name, method in methods.items()
-             for word in (name, label(name), *[method.words["agent"]] * (len(method.words) == 1))}
+    known = {
+        word.lower(): name
+        for name, method in methods.items()
+        for word in (name, label(name), *[method.words["agent"]] * (len(method.words) == 1))
+    }
     picked = [known.get(name.lower(), name) for name in dict.fromkeys(chosen.split(","))]
     return {name: methods.get(name, Method({"agent": name}, {}, {})) for name in picked}
 
 
 def make_grids(entries: Any, given: Words) -> list[Grid]:
-    """With the values on the command line in place of a key's own. A key that tells several grids apart picks among
-    them instead: domain=tree_maze leaves the grid of that maze."""
-    grids = [{key: list(dict.fromkeys(map(as_word, as_list(values)))) for key, values in entry.items()}
-             for entry in as_list(entries)]
+    """With the values on the command line in place of a key's own. A key that tells several grids
+    apart picks among them instead: domain=tree_maze leaves the grid of that maze."""
+    grids = [
+        {key: list(dict.fromkeys(map(as_word, as_list(values)))) for key, values in entry.items()}
+        for entry in as_list(entries)
+    ]
     keys = [key for key in given if any(key in grid for grid in grids)]
     known = {key: {value for grid in grids for value in grid.get(key, [])} for key in keys}
-    for key in sorted(keys, key=lambda key: not set(given[key].split(",")) <= known[key]):  # first those that may pick
+    for key in sorted(
+        keys, key=lambda key: not set(given[key].split(",")) <= known[key]
+    ):  # first those that may pick
         values = list(dict.fromkeys(given[key].split(",")))
         own = [grid.get(key, []) for grid in grids]
         if all(each == own[0] for each in own):
@@ -131,16 +155,19 @@ def make_grids(entries: Any, given: Words) -> list[Grid]:
         kept = [{**grid, key: [v for v in grid.get(key, []) if v in values]} for grid in grids]
         choices = list(dict.fromkeys(itertools.chain(*own)))
         if missing := [value for value in values if value not in choices]:
-            raise UserError(f"{key}={','.join(missing)} is in no grid; choose from {', '.join(choices)}")
+            raise UserError(
+                f"{key}={','.join(missing)} is in no grid; choose from {', '.join(choices)}"
+            )
         grids = [grid for grid in kept if grid[key]]
     return grids
 
 
-# ----------------------------------------------------------------------------------------------------- the runs
+# ----------------------------------------------------------------------------------------- the runs
 
 
 class Plan(NamedTuple):
-    """Who runs what: the words of all runs, of pre-trainings and of fine-tunings. No tasks: no fine-tunings."""
+    """Who runs what: the words of all runs, of pre-trainings and of fine-tunings. No tasks: no
+    fine-tunings."""
 
     methods: dict[str, Method]
     points: list[Words]
@@ -153,17 +180,30 @@ class Plan(NamedTuple):
 def make_plan(found: dict[str, Any], given: Words) -> Plan:
     methods = make_methods(found["methods"], given.pop("methods", None))
     if "seed" in given:  # the user's own stand for every method
-        methods = {name: method._replace(only={key: values for key, values in method.only.items() if key != "seed"})
-                   for name, method in methods.items()}
+        methods = {
+            name: method._replace(
+                only={key: values for key, values in method.only.items() if key != "seed"}
+            )
+            for name, method in methods.items()
+        }
     before, after, wanted = take(given, "pretrain."), take(given, "finetune."), []
     if "finetune" in found:
         tuned = {key: as_word(value) for key, value in found["finetune"].items() if key != "task"}
-        after, wanted = {**tuned, **after}, make_tasks(found["finetune"]["task"], given.pop("task", None))
+        after, wanted = (
+            {**tuned, **after},
+            make_tasks(found["finetune"]["task"], given.pop("task", None)),
+        )
         for key in OF_ONE_PHASE:
             if key in given:
-                raise UserError(f"{key}= means something else in each phase; give pretrain.{key}= or finetune.{key}=")
+                raise UserError(
+                    f"{key}= means something else in each phase; give pretrain.{key}= or finetune.{key}="
+                )
     grids = make_grids(found["grid"], given)
-    points = [dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())]
+    points = [
+        dict(zip(grid, values, strict=True))
+        for grid in grids
+        for values in itertools.product(*grid.values())
+    ]
     size = dict(found["preset"]) if isinstance(found["preset"], dict) else {"name": found["preset"]}
     preset = size.pop("name")
     if "preset" in given:  # another preset has another size
@@ -195,20 +235,30 @@ def make_runs(plan: Plan) -> tuple[list[Run], list[Run]]:
             keep(before, run)
         own = {key: value for key, value in point.items() if key != "domain"}
         for task in (task for task in tasks_of(point["domain"]) if task in plan.tasks):
-            words = {**own, "task": task, **method.words, **plan.shared, **plan.finetune, **method.finetune}
+            words = {
+                **own,
+                "task": task,
+                **method.words,
+                **plan.shared,
+                **plan.finetune,
+                **method.finetune,
+            }
             keep(after, finetuning(name, {"task": task, **own}, words, run))
     return list(before.values()), list(after.values())
 
 
 def keep(runs: dict[Path, Run], run: Run) -> None:
     if run.path in runs:
-        raise UserError(f"{runs[run.path].name} and {run.name} would be the same run; change or drop one")
+        raise UserError(
+            f"{runs[run.path].name} and {run.name} would be the same run; change or drop one"
+        )
     runs[run.path] = run
 
 
 def load(words: list[str], *, run_here: bool = True) -> Experiment:
-    """experiment=NAME and any other key=value. A key of the grid replaces its values, methods= and task= pick, figure.*
-    is for the drawing, pretrain.* and finetune.* for the runs of one phase; everything else goes to every run.
+    """experiment=NAME and any other key=value. A key of the grid replaces its values, methods= and
+    task= pick, figure.* is for the drawing, pretrain.* and finetune.* for the runs of one phase;
+    everything else goes to every run.
 
     run_here=False: unfinished runs may be of another device or thread count than this process has.
     """
@@ -219,20 +269,29 @@ def load(words: list[str], *, run_here: bool = True) -> Experiment:
     found = read(name)
     if "agent" in given:
         raise UserError("agent= is what the methods differ in; give methods=AGENT,AGENT")
-    drawn = {key: parse_value(f"figure.{key}", value) for key, value in take(given, "figure.").items()}
+    drawn = {
+        key: parse_value(f"figure.{key}", value) for key, value in take(given, "figure.").items()
+    }
     figure = {**found["figure"], **drawn}
     plan = make_plan(found, given)
     try:
         runs, finetunings = make_runs(plan)
     except (HydraException, OmegaConfBaseException) as error:
         keys = {key for point in plan.points for key in point}
-        line = re.sub("--help lists the keys and groups", "python pretrain.py --help lists them; " + (
-            f"{name} itself has methods, {', '.join(sorted(keys))} and figure.{{{','.join(found['figure'])}}}"),
-            one_line(error))
+        line = re.sub(
+            "--help lists the keys and groups",
+            "python pretrain.py --help lists them; "
+            + (
+                f"{name} itself has methods, {', '.join(sorted(keys))} and figure.{{{','.join(found['figure'])}}}"
+            ),
+            one_line(error),
+        )
         raise UserError(line) from error
     if not runs and not finetunings:
-        raise UserError(f"experiment={name} has no runs with {' '.join(words)}; its methods are "
-                        f"{', '.join(plan.methods)}")
+        raise UserError(
+            f"experiment={name} has no runs with {' '.join(words)}; its methods are "
+            f"{', '.join(plan.methods)}"
+        )
     for directory in (RunDirectory(run.path, run.config) for run in runs):
         if run_here or directory.finished:
             directory.check()

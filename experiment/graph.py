@@ -1,4 +1,5 @@
-"""The runs of an experiment as a graph: what each one waits for, what is there of it, and how it is started."""
+"""The runs of an experiment as a graph: what each one waits for, what is there of it, and how it is
+started."""
 
 from __future__ import annotations
 
@@ -22,38 +23,46 @@ from utils import CONFIGS, ROOT, UserError, choose, read_json
 CLUSTERS = CONFIGS / "cluster"
 
 
-# -------------------------------------------------------------------------------------------------- what is asked
+# ------------------------------------------------------------------------------------ what is asked
 
 
 def load(words: list[str]) -> Experiment:
-    """Another process continues what is unfinished, perhaps on another machine, and refuses by itself."""
+    """Another process continues what is unfinished, perhaps on another machine, and refuses by
+    itself."""
     return experiment.load(words, run_here=False)
 
 
 def settings(cluster: str, given: dict[str, str]) -> dict[str, Any]:
-    """configs/cluster/<cluster>.yaml with cluster.KEY=VALUE of the command line, KEY.KEY for what lies deeper."""
+    """configs/cluster/<cluster>.yaml with cluster.KEY=VALUE of the command line, KEY.KEY for what
+    lies deeper."""
     choose("cluster", cluster, tuple(sorted(path.stem for path in CLUSTERS.glob("*.yaml"))))
     found = yaml.safe_load((CLUSTERS / f"{cluster}.yaml").read_text())
     for key, word in given.items():
         first, dot, second = key.partition(".")
         deeper = isinstance(found.get(first), dict)
         if first not in found or (bool(dot) and not deeper):
-            raise UserError(f"cluster.{key} is not a key of configs/cluster/{cluster}.yaml; it has {', '.join(found)}")
+            raise UserError(
+                f"cluster.{key} is not a key of configs/cluster/{cluster}.yaml; it has {', '.join(found)}"
+            )
         value = parse_value(f"cluster.{key}", word)
         if not dot and found[first] is not None and not fits(value, found[first]):
-            raise UserError(f"cluster.{key}={word} is not valid: the yaml has {found[first]!r}; "
-                            "give a value of that kind")
+            raise UserError(
+                f"cluster.{key}={word} is not valid: the yaml has {found[first]!r}; "
+                "give a value of that kind"
+            )
         found[first] = {**found[first], second: value} if dot else value
     return found
 
 
 def fits(value: Any, default: Any) -> bool:
     """Of the same kind; a number may be whole or not (the ranges are checked by who uses them)."""
-    numbers = [isinstance(each, int | float) and not isinstance(each, bool) for each in (value, default)]
+    numbers = [
+        isinstance(each, int | float) and not isinstance(each, bool) for each in (value, default)
+    ]
     return all(numbers) or type(value) is type(default)
 
 
-# ------------------------------------------------------------------------------------------------ what there is
+# ------------------------------------------------------------------------------------ what there is
 
 
 def runs_of(found: Experiment) -> list[Run]:
@@ -118,12 +127,12 @@ def last_line(path: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-# -------------------------------------------------------------------------------------------------- how to start
+# ------------------------------------------------------------------------------------- how to start
 
 
 def threads(run: Run, share: int) -> int:
-    """What the run's own setting says, else what an earlier start of it had (another count moves bits), else a share
-    of the cores."""
+    """What the run's own setting says, else what an earlier start of it had (another count moves
+    bits), else a share of the cores."""
     preset = run.config["preset"].get(run.config["learner"]["name"], {})
     if preset.get("num_threads") or any(word.startswith("num_threads=") for word in run.words):
         return run.config["num_threads"]
@@ -134,21 +143,27 @@ def threads(run: Run, share: int) -> int:
 
 
 def command(run: Run, share: int) -> Command:
-    return Command([sys.executable, str(ROOT / f"{run.phase}.py"), *run.words], str(log_of(run).absolute()),
-                   threads(run, share))
+    return Command(
+        [sys.executable, str(ROOT / f"{run.phase}.py"), *run.words],
+        str(log_of(run).absolute()),
+        threads(run, share),
+    )
 
 
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Holds a file that names this process; a second one is refused. The lock goes with the process."""
+    """Holds a file that names this process; a second one is refused. The lock goes with the
+    process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise UserError(f"this sweep is running already ({path.read_text().strip()}); action=status shows it, "
-                        "action=cancel stops it") from None
+        raise UserError(
+            f"this sweep is running already ({path.read_text().strip()}); action=status shows it, "
+            "action=cancel stops it"
+        ) from None
     try:
         os.ftruncate(handle, 0)
         os.write(handle, f"process {os.getpid()} on {os.uname().nodename}\n".encode())

@@ -1,4 +1,5 @@
-"""Runs as processes: `start` one, or a `Pack` of them inside a Slurm job, which saves and requeues on a signal.
+"""Runs as processes: `start` one, or a `Pack` of them inside a Slurm job, which saves and requeues
+on a signal.
 
 Imported by every job before anything else, so that it needs no more than Python.
 """
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 POLL_SECONDS = 0.2
-FORWARD_SECONDS = 2  # Slurm signals every process of a step: runs save by themselves, and are told only if they go on
+# Slurm signals every process of a step: runs save by themselves, and are told only if they go on
+FORWARD_SECONDS = 2
 DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # of torch and numpy
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -31,7 +33,8 @@ class Command(NamedTuple):
 
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
-    """Processes started inside never see a Ctrl-C: the one that started them stops them in order."""
+    """Processes started inside never see a Ctrl-C: the one that started them stops them in
+    order."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -48,16 +51,27 @@ def follow_parent() -> None:
 def start(command: Command, **environment: str) -> subprocess.Popen:
     """The script as a user starts it, with as many threads as it may have."""
     Path(command.log).parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, **dict.fromkeys(POOLS, str(command.threads)), "TQDM_DISABLE": "1",
-                   "PYTHONUNBUFFERED": "1", **environment}
+    environment = {
+        **os.environ,
+        **dict.fromkeys(POOLS, str(command.threads)),
+        "TQDM_DISABLE": "1",
+        "PYTHONUNBUFFERED": "1",
+        **environment,
+    }
     with open(command.log, "ab") as log, deaf():
-        return subprocess.Popen(command.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                                preexec_fn=follow_parent)
+        return subprocess.Popen(
+            command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            preexec_fn=follow_parent,
+        )
 
 
 class Pack:
-    """Runs that share an allocation, as one call for submitit. SIGUSR1 (--signal) and SIGTERM let each of them save;
-    the job then goes back into the queue, and its next start continues them."""
+    """Runs that share an allocation, as one call for submitit. SIGUSR1 (--signal) and SIGTERM let
+    each of them save; the job then goes back into the queue, and its next start continues them."""
 
     def __init__(self, commands: list[Command]):
         self.commands = commands
@@ -67,7 +81,10 @@ class Pack:
         self.signum = self.signum or signum
 
     def __call__(self) -> None:
-        for signum in (signal.SIGUSR1, signal.SIGTERM):  # in place of submitit's, which would not wait for the runs
+        for signum in (
+            signal.SIGUSR1,
+            signal.SIGTERM,
+        ):  # in place of submitit's, which would not wait for the runs
             signal.signal(signum, self._on_signal)
         processes, deadline = [start(command) for command in self.commands], None
         while any(process.poll() is None for process in processes):
@@ -82,14 +99,21 @@ class Pack:
         if self.signum and any(codes):
             self._requeue()
         if any(codes):
-            raise RuntimeError(f"exit codes {codes}; what the runs said: {[c.log for c in self.commands]}")
+            raise RuntimeError(
+                f"exit codes {codes}; what the runs said: {[c.log for c in self.commands]}"
+            )
 
     def _requeue(self) -> None:
         """Only a job that Slurm still calls running: one that was cancelled must not come back."""
         number, index = os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_ARRAY_TASK_ID")
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{index}" if index else number
-        state = subprocess.run(["squeue", "-h", "-j", job, "-o", "%T"], capture_output=True, text=True).stdout.strip()
-        print(f"{signal.Signals(self.signum).name}: the runs are saved; job {job} is {state}", flush=True)
+        state = subprocess.run(
+            ["squeue", "-h", "-j", job, "-o", "%T"], capture_output=True, text=True
+        ).stdout.strip()
+        print(
+            f"{signal.Signals(self.signum).name}: the runs are saved; job {job} is {state}",
+            flush=True,
+        )
         if state == "RUNNING":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the requeue itself brings
             subprocess.run(["scontrol", "requeue", job], check=True)

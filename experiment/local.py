@@ -1,4 +1,5 @@
-"""cluster=local: a pool of processes that starts a run when a slot and the run it needs are free."""
+"""cluster=local: a pool of processes that starts a run when a slot and the run it needs are
+free."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ import torch
 
 from experiment.board import Board, Row, show_once
 from experiment.definition import Experiment
-from experiment.graph import command, damage, finished, home, in_use, last_line, log_of, only_one, runs_of
+from experiment.graph import (
+    command,
+    damage,
+    finished,
+    home,
+    in_use,
+    last_line,
+    log_of,
+    only_one,
+    runs_of,
+)
 from experiment.job import start
 from experiment.runs import Run
 from run.pool import default_workers
@@ -50,7 +61,9 @@ def make_slots(run: Run, settings: dict[str, Any]) -> list[Slot]:
     shares, workers = gpus * settings["runs_per_gpu"], settings["workers"]
     if shares and run.device.type != "cpu":
         return [Slot(n, gpu) for n, gpu in enumerate(shares[:workers])]
-    return [Slot(n, None) for n in range(workers or default_workers(run.config, torch.device("cpu")))]
+    return [
+        Slot(n, None) for n in range(workers or default_workers(run.config, torch.device("cpu")))
+    ]
 
 
 def check(settings: dict[str, Any]) -> None:
@@ -59,16 +72,21 @@ def check(settings: dict[str, Any]) -> None:
         if not (value is None and key == "workers") and (type(value) is not int or value < low):
             raise UserError(f"cluster.{key}={value} is not valid: a whole number of {low} or more")
     gpus = settings["gpus"]
-    if gpus is not None and not (isinstance(gpus, list) and all(type(gpu) is int and gpu >= 0 for gpu in gpus)):
+    if gpus is not None and not (
+        isinstance(gpus, list) and all(type(gpu) is int and gpu >= 0 for gpu in gpus)
+    ):
         raise UserError(f"cluster.gpus={gpus} is not valid: a list such as [0,1]")
 
 
 class Pool:
-    """Each run is in one of: done, failed, going, waiting. One that fails stops nothing but what needs it."""
+    """Each run is in one of: done, failed, going, waiting. One that fails stops nothing but what
+    needs it."""
 
     def __init__(self, runs: list[Run], slots: list[Slot]):
         self.runs, self.free = runs, list(slots)
-        self.share = (os.cpu_count() or 1) // len(slots)  # cores for each, where a run may take what it likes
+        self.share = (os.cpu_count() or 1) // len(
+            slots
+        )  # cores for each, where a run may take what it likes
         there = {run.path: damage(run.path) for run in runs if finished(run.path)}
         self.done = {path for path, line in there.items() if not line}
         self.failed = {path: line for path, line in there.items() if line}  # run directory -> why
@@ -150,10 +168,17 @@ class Pool:
             return Row(run, "running", f"GPU {slot.gpu}" if slot.gpu is not None else "")
         if run.path in self.failed:
             return Row(run, "failed", self.failed[run.path])
-        return Row(run, "blocked" if self.blocked(run) else "elsewhere" if run.path in self.elsewhere else "waiting")
+        return Row(
+            run,
+            "blocked"
+            if self.blocked(run)
+            else "elsewhere"
+            if run.path in self.elsewhere
+            else "waiting",
+        )
 
 
-# ------------------------------------------------------------------------------------------------------- actions
+# ------------------------------------------------------------------------------------------ actions
 
 
 def lock_of(experiment: Experiment) -> Path:
@@ -169,8 +194,11 @@ def run(experiment: Experiment, settings: dict[str, Any]) -> None:
             pool.run(board)
     if pool.failed:
         blocked = sum(pool.blocked(run) for run in pool.waiting)
-        raise UserError(f"{len(pool.failed)} of {len(runs)} runs failed" + f", {blocked} wait for them" * bool(blocked)
-                        + f"; what they said is below {home(runs[0])}; the same command tries them again")
+        raise UserError(
+            f"{len(pool.failed)} of {len(runs)} runs failed"
+            + f", {blocked} wait for them" * bool(blocked)
+            + f"; what they said is below {home(runs[0])}; the same command tries them again"
+        )
 
 
 def status(experiment: Experiment, settings: dict[str, Any]) -> None:

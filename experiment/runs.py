@@ -1,4 +1,5 @@
-"""Runs before they are run: from the words of a command to its config, its directory and what is already there."""
+"""Runs before they are run: from the words of a command to its config, its directory and what is
+already there."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ class Run(NamedTuple):
 
     def snapshot(self, frame: int | None = None) -> Path:
         return RunDirectory(self.path, self.config).snapshot_path(
-            self.config["num_train_frames"] if frame is None else frame)
+            self.config["num_train_frames"] if frame is None else frame
+        )
 
 
 def spell(point: dict[str, str]) -> list[str]:
@@ -74,7 +76,8 @@ def as_word(value: Any) -> str:
 
 
 def order(words: dict[str, str]) -> list[str]:
-    """Agent, domain or task, and preset first, the seed last; paths quoted as the scripts quote them."""
+    """Agent, domain or task, and preset first, the seed last; paths quoted as the scripts quote
+    them."""
     middle = [key for key in words if key not in FIRST + LAST]
     return quote_words([f"{key}={words[key]}" for key in (*FIRST, *middle, *LAST) if key in words])
 
@@ -88,7 +91,10 @@ def compose(words: list[str], phase: str = "pretrain") -> DictConfig:
 @functools.cache
 def tasks() -> dict[str, dict[str, str]]:
     """name -> {name, domain, env} of every task."""
-    found = [yaml.safe_load(path.read_text())["task"] for path in sorted((CONFIGS / "task").glob("*.yaml"))]
+    found = [
+        yaml.safe_load(path.read_text())["task"]
+        for path in sorted((CONFIGS / "task").glob("*.yaml"))
+    ]
     return {task["name"]: task for task in found}
 
 
@@ -102,8 +108,8 @@ def composed(phase: str, words: tuple[str, ...]) -> tuple[dict[str, Any], torch.
 
 
 def config_of(phase: str, words: dict[str, str]) -> tuple[dict[str, Any], torch.device]:
-    """As the script composes it. Hydra takes a tenth of a second, an experiment may have a thousand runs: what differs
-    in nothing but its seed, or in its task within a domain, is composed once."""
+    """As the script composes it. Hydra takes a tenth of a second, an experiment may have a thousand
+    runs: what differs in nothing but its seed, or in its task within a domain, is composed once."""
     words = dict(words)
     own: dict[str, Any] = {}
     if "seed" in words:
@@ -121,13 +127,26 @@ def pretraining(method: str, point: dict[str, str], words: dict[str, str]) -> Ru
     return Run(method, point, listed, config, device, run_path(config, listed))
 
 
-def finetuning(method: str, point: dict[str, str], words: dict[str, str], source: Run | None) -> Run:
+def finetuning(
+    method: str, point: dict[str, str], words: dict[str, str], source: Run | None
+) -> Run:
     """After `source`, which is named where the words alone would look for another one."""
     config, device = config_of("finetune", words)
-    if source is not None and source.path.parts[-2] != (config["variant"] or variant_name(
-            config, order(words), method_only=True)):
+    if source is not None and source.path.parts[-2] != (
+        config["variant"] or variant_name(config, order(words), method_only=True)
+    ):
         words = {**words, "pretrain_variant": source.path.parts[-2]}
     if config["agent"]["objective"] is not None and source is None:
-        raise UserError(f"{method} on {config['task']['name']} has no pre-training in this experiment")
+        raise UserError(
+            f"{method} on {config['task']['name']} has no pre-training in this experiment"
+        )
     listed = order(words)
-    return Run(method, point, listed, config, device, run_path(config, listed), source.path if source else None)
+    return Run(
+        method,
+        point,
+        listed,
+        config,
+        device,
+        run_path(config, listed),
+        source.path if source else None,
+    )

@@ -34,7 +34,9 @@ LEARNERS = {"ddpg": (DDPG, Runner), "ppo": (PPO, RolloutRunner)}
 
 def make_env(name: str, seed: int, config: dict[str, Any]) -> envs.Env:
     try:
-        return envs.make(name, seed=seed, obs_type=config["obs_type"], action_repeat=config["action_repeat"])
+        return envs.make(
+            name, seed=seed, obs_type=config["obs_type"], action_repeat=config["action_repeat"]
+        )
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -46,44 +48,78 @@ def make_lanes(name: str, config: dict[str, Any]) -> Lanes:
         raise UserError(str(error)) from error
 
 
-def make_surgery(config: dict[str, Any], streams: tuple[str, ...], generator) -> SumGradients | ProjectConflict:
+def make_surgery(
+    config: dict[str, Any], streams: tuple[str, ...], generator
+) -> SumGradients | ProjectConflict:
     name = choose("surgery.name", config["name"], ("sum", "pcgrad"))
     if name == "sum":
         return SumGradients()
     if config["p"] is not None and len(streams) == 2 and config["first"] not in streams:
-        raise UserError(f"surgery.first={config['first']} is no reward stream; choose from {', '.join(streams)}")
+        raise UserError(
+            f"surgery.first={config['first']} is no reward stream; choose from {', '.join(streams)}"
+        )
     return ProjectConflict(p=config["p"], first=config["first"], generator=generator)
 
 
-def make_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams) -> Objective:
+def make_objective(
+    config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams
+) -> Objective:
     """The method's own in pre-training, the task's reward in fine-tuning."""
-    return TaskReward() if config["phase"] == "finetune" else method_objective(config, env, skill_dim, rng)
+    return (
+        TaskReward()
+        if config["phase"] == "finetune"
+        else method_objective(config, env, skill_dim, rng)
+    )
 
 
 def objective_class(config: dict[str, Any]) -> type[Objective]:
-    return load_class("agent.objective._target_", config["agent"]["objective"].get("_target_", "nothing"), Objective)
+    return load_class(
+        "agent.objective._target_",
+        config["agent"]["objective"].get("_target_", "nothing"),
+        Objective,
+    )
 
 
-def method_objective(config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams) -> Objective:
-    settings = {key: value for key, value in config["agent"]["objective"].items() if key != "_target_"}
-    return objective_class(config)(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim,
-                                   generator=rng.torch("objective"), **settings)
+def method_objective(
+    config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams
+) -> Objective:
+    settings = {
+        key: value for key, value in config["agent"]["objective"].items() if key != "_target_"
+    }
+    return objective_class(config)(
+        obs_dim=env.obs_dim,
+        action_dim=env.action_dim,
+        skill_dim=skill_dim,
+        generator=rng.torch("objective"),
+        **settings,
+    )
 
 
-def make_learner(config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...],
-                 rng: Streams) -> DDPG | PPO:
+def make_learner(
+    config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams
+) -> DDPG | PPO:
     settings = dict(config["learner"])
     name = choose("learner", settings.pop("name"), tuple(LEARNERS))
     learner, _ = LEARNERS[name]
     if name == "ddpg":
         settings |= config["agent"].get("learner", {}) | {
-            "num_seed_steps": config["num_seed_frames"] // config["action_repeat"]}
+            "num_seed_steps": config["num_seed_frames"] // config["action_repeat"]
+        }
         if "_target_" in settings:  # the method brings an extension of its own
             learner = load_class("agent.learner._target_", settings.pop("_target_"), DDPG)
     else:  # agent yamls may set keys of DDPG, such as sync_target
-        settings = {k: v for k, v in settings.items() if k in inspect.signature(learner.__init__).parameters}
-    made = learner(obs_dim=env.obs_dim, action_dim=env.action_dim, skill_dim=skill_dim, streams=streams,
-                   surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")), rng=rng, **settings)
+        settings = {
+            k: v for k, v in settings.items() if k in inspect.signature(learner.__init__).parameters
+        }
+    made = learner(
+        obs_dim=env.obs_dim,
+        action_dim=env.action_dim,
+        skill_dim=skill_dim,
+        streams=streams,
+        surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")),
+        rng=rng,
+        **settings,
+    )
     if name == "ddpg":
         made.capture = make_capture(config, rng.device)
     return made
@@ -97,39 +133,63 @@ def make_capture(config: dict[str, Any], device: torch.device) -> Capture | None
         raise UserError("cuda_graph=true and compile=true do not go together; choose one")
     if config["compile"]:
         return Compiled()
-    return Graphed(required=config["cuda_graph"] is True) if on_gpu and config["cuda_graph"] else None
+    return (
+        Graphed(required=config["cuda_graph"] is True) if on_gpu and config["cuda_graph"] else None
+    )
 
 
-def make_memory(config: dict[str, Any], env: envs.Env, space: SkillSpace, rng: Streams) -> ReplayBuffer:
+def make_memory(
+    config: dict[str, Any], env: envs.Env, space: SkillSpace, rng: Streams
+) -> ReplayBuffer:
     settings, device = dict(config["replay"]), rng.device
     wanted = settings.pop("on_device")
     if wanted is True and device.type != "cuda":
-        raise UserError(f"replay.on_device=true needs a GPU, and device is {device}; use replay.on_device=auto")
+        raise UserError(
+            f"replay.on_device=true needs a GPU, and device is {device}; use replay.on_device=auto"
+        )
     shapes = {"obs_dim": env.obs_dim, "action_dim": env.action_dim, "skill_dim": space.dim}
-    fits = wanted == "auto" and device.type == "cuda" and (
-        2 * DeviceReplayBuffer.table_bytes(settings["capacity"], **shapes) <= torch.cuda.mem_get_info(device)[0])
+    fits = (
+        wanted == "auto"
+        and device.type == "cuda"
+        and (
+            2 * DeviceReplayBuffer.table_bytes(settings["capacity"], **shapes)
+            <= torch.cuda.mem_get_info(device)[0]
+        )
+    )
     buffer = DeviceReplayBuffer if wanted is True or fits else ReplayBuffer
-    return buffer(**shapes, rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **settings)
+    return buffer(
+        **shapes, rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **settings
+    )
 
 
-def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snapshot: dict | None = None) -> Parts:
+def make_parts(
+    config: dict[str, Any], env_name: str, device: torch.device, snapshot: dict | None = None
+) -> Parts:
     """Everything a run needs; with a snapshot, the learner starts from it."""
     seed = config["seed"]
     rng = Streams(seed, device)
-    torch.manual_seed(stream_seed(seed, "init"))  # network initialisation is the only user of torch's global stream
+    torch.manual_seed(
+        stream_seed(seed, "init")
+    )  # network initialisation is the only user of torch's global stream
     on_policy = config["learner"]["name"] == "ppo"
     if config["phase"] == "pretrain":
         objective_class(config)  # a wrong one is refused before anything is built
     if on_policy:
         env, *eval_envs = make_lanes(env_name, config), make_lanes(env_name, config)
     else:
-        env, *eval_envs = (make_env(env_name, stream_seed(seed, name), config)
-                           for name in ("env", *["eval"] * config["eval_envs"]))
+        env, *eval_envs = (
+            make_env(env_name, stream_seed(seed, name), config)
+            for name in ("env", *["eval"] * config["eval_envs"])
+        )
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
 
     def pretrained() -> Objective:
-        # At the sizes it was trained with; the class is this run's own: a file must not choose what is imported.
-        settings = {**snapshot["config"]["agent"]["objective"], "_target_": config["agent"]["objective"]["_target_"]}
+        # At the sizes it was trained with; the class is this run's own: a file must not choose what
+        # is imported.
+        settings = {
+            **snapshot["config"]["agent"]["objective"],
+            "_target_": config["agent"]["objective"]["_target_"],
+        }
         objective = method_objective({"agent": {"objective": settings}}, env, space.dim, rng)
         load_weights(objective, snapshot["objective"])
         return objective.to(device)
@@ -138,7 +198,9 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
     learner = make_learner(config, env, space.dim, objective.streams, rng)
     chooses = config["phase"] == "finetune" and config["skills"]["name"] in ALGORITHMS
     if chooses:
-        skills = make_selector(config, space, env.obs_dim, rng)  # after the learner, whose start it must not move
+        skills = make_selector(
+            config, space, env.obs_dim, rng
+        )  # after the learner, whose start it must not move
     else:
         skills = make_skills(config, space, rng.numpy("skills"), pretrained)
     memory = None
@@ -151,10 +213,13 @@ def make_parts(config: dict[str, Any], env_name: str, device: torch.device, snap
 
 
 def require_memory(replay: int) -> None:
-    """The system hands out a replay of any size and kills the run when it has filled: better now than then."""
+    """The system hands out a replay of any size and kills the run when it has filled: better now
+    than then."""
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if replay > have:
-        raise MemoryError(f"the replay takes {replay / 1e9:.1f} GB, this machine has {have / 1e9:.1f} GB")
+        raise MemoryError(
+            f"the replay takes {replay / 1e9:.1f} GB, this machine has {have / 1e9:.1f} GB"
+        )
 
 
 def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device]:
@@ -166,17 +231,33 @@ def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device
     return {**config, "device": str(device), "num_threads": torch.get_num_threads()}, device
 
 
-def run(config: dict[str, Any], path: Path, env_name: str, device: torch.device, *, snapshot: dict | None = None,
-        info: dict[str, Any] | None = None, draw_paths: DrawPaths | None = None) -> Path:
-    """Train a run to its end, or say that it is finished. Nothing is written before everything is built. `draw_paths`
-    draws skills_<frame>.png of a maze; it is handed in because pictures are made in analysis/."""
+def run(
+    config: dict[str, Any],
+    path: Path,
+    env_name: str,
+    device: torch.device,
+    *,
+    snapshot: dict | None = None,
+    info: dict[str, Any] | None = None,
+    draw_paths: DrawPaths | None = None,
+) -> Path:
+    """Train a run to its end, or say that it is finished. Nothing is written before everything is
+    built. `draw_paths` draws skills_<frame>.png of a maze; it is handed in because pictures are
+    made in analysis/."""
     directory = RunDirectory(path, config)
     directory.check()
     if directory.finished:
         print(f"{path} is finished; nothing to do", flush=True)
         return path
     with enough_memory(config):
-        return _run(config, directory, make_parts(config, env_name, device, snapshot), env_name, info or {}, draw_paths)
+        return _run(
+            config,
+            directory,
+            make_parts(config, env_name, device, snapshot),
+            env_name,
+            info or {},
+            draw_paths,
+        )
 
 
 @contextlib.contextmanager
@@ -187,14 +268,22 @@ def enough_memory(config: dict[str, Any]):
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        raise UserError(f"out of memory ({first_line(error)}); what was written before is intact; give a smaller "
-                        f"replay.capacity ({config['replay']['capacity']} rows now), learner.batch_size "
-                        f"({config['learner']['batch_size']}) or learner.hidden_dim "
-                        f"({config['learner']['hidden_dim']})") from error
+        raise UserError(
+            f"out of memory ({first_line(error)}); what was written before is intact; give a smaller "
+            f"replay.capacity ({config['replay']['capacity']} rows now), learner.batch_size "
+            f"({config['learner']['batch_size']}) or learner.hidden_dim "
+            f"({config['learner']['hidden_dim']})"
+        ) from error
 
 
-def _run(config: dict[str, Any], directory: RunDirectory, parts: Parts, env_name: str, info: dict[str, Any],
-         draw_paths: DrawPaths | None) -> Path:
+def _run(
+    config: dict[str, Any],
+    directory: RunDirectory,
+    parts: Parts,
+    env_name: str,
+    info: dict[str, Any],
+    draw_paths: DrawPaths | None,
+) -> Path:
     path = directory.path
     if config["save_video"]:
         video.require(parts.eval_envs[0])
@@ -204,8 +293,14 @@ def _run(config: dict[str, Any], directory: RunDirectory, parts: Parts, env_name
         if directory.finished:  # by another process, while this one was being built
             print(f"{path} is finished; nothing to do", flush=True)
             return path
-        logger = Logger(path, use_tb=config["use_tb"], use_wandb=config["use_wandb"], project=config["wandb_project"],
-                        name="/".join(path.parts[-5:]), config=config)
+        logger = Logger(
+            path,
+            use_tb=config["use_tb"],
+            use_wandb=config["use_wandb"],
+            project=config["wandb_project"],
+            name="/".join(path.parts[-5:]),
+            config=config,
+        )
         print_header(config, path, parts, env_name)
         _, kind = LEARNERS[config["learner"]["name"]]
         runner = kind(config, directory, parts, logger, info)
@@ -221,11 +316,20 @@ def _run(config: dict[str, Any], directory: RunDirectory, parts: Parts, env_name
 
 
 def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str) -> None:
-    count = sum(p.numel() for m in (parts.learner, parts.objective, parts.skills.network) if m for p in m.parameters())
-    print(f"{config['phase']} {config['agent']['name']} on {env_name}, seed {config['seed']}, "
-          f"{config['num_train_frames']:,} frames\n"
-          f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
-          f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
-          f"{count / 1e6:.2f} M parameters" + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory else "") +
-          f"\n"
-          f"  {path}", flush=True)
+    count = sum(
+        p.numel()
+        for m in (parts.learner, parts.objective, parts.skills.network)
+        if m
+        for p in m.parameters()
+    )
+    print(
+        f"{config['phase']} {config['agent']['name']} on {env_name}, seed {config['seed']}, "
+        f"{config['num_train_frames']:,} frames\n"
+        f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
+        f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
+        f"{count / 1e6:.2f} M parameters"
+        + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory else "")
+        + f"\n"
+        f"  {path}",
+        flush=True,
+    )

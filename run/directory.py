@@ -18,15 +18,49 @@ from run.cli.schema import NAME, flatten, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
 
 # Overrides with a place of their own in the path, or none in the numbers.
-PLACED = {"agent", "domain", "task", "preset", "seed", "skills", "skills.index", "snapshot_ts", "snapshot", "variant",
-          "pretrain_variant"}
-SILENT = {"run_root", "device", "num_threads", "compile", "cuda_graph", "tf32", "replay.on_device", "eval_envs",
-          "use_tb", "use_wandb", "wandb_project", "checkpoint_every_frames", "save_video", "video_episodes",
-          "video_size", "skills.workers"}
+PLACED = {
+    "agent",
+    "domain",
+    "task",
+    "preset",
+    "seed",
+    "skills",
+    "skills.index",
+    "snapshot_ts",
+    "snapshot",
+    "variant",
+    "pretrain_variant",
+}
+SILENT = {
+    "run_root",
+    "device",
+    "num_threads",
+    "compile",
+    "cuda_graph",
+    "tf32",
+    "replay.on_device",
+    "eval_envs",
+    "use_tb",
+    "use_wandb",
+    "wandb_project",
+    "checkpoint_every_frames",
+    "save_video",
+    "video_episodes",
+    "video_size",
+    "skills.workers",
+}
 # Overrides of the method itself: fine-tuning looks for the pre-training that had the same ones.
-METHOD = re.compile(r"agent\.|surgery|(alpha|beta|p|skill_dim|skill_interval|constrain_factor|sinkhorn_iterations)$|"
-                    r"learner$|learner\.(hidden_dim|layers|action_input|critic_heads|surgery_scope|policy|normalize_inputs)$")
-PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs"}  # may move bits: fixed until a run ends
+METHOD = re.compile(
+    r"agent\.|surgery|(alpha|beta|p|skill_dim|skill_interval|constrain_factor|sinkhorn_iterations)$|"
+    r"learner$|learner\.(hidden_dim|layers|action_input|critic_heads|surgery_scope|policy|normalize_inputs)$"
+)
+PER_MACHINE = {
+    "device",
+    "num_threads",
+    "compile",
+    "tf32",
+    "eval_envs",
+}  # may move bits: fixed until a run ends
 
 
 def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: bool = False) -> str:
@@ -34,11 +68,17 @@ def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: b
     parts = []
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
-        if key in PLACED | SILENT or key.startswith("hydra") or (method_only and not METHOD.match(key)):
+        if (
+            key in PLACED | SILENT
+            or key.startswith("hydra")
+            or (method_only and not METHOD.match(key))
+        ):
             continue
         parts.append(re.sub(r"[^\w.,=+~-]+", "_", override))
     name = ",".join([config["preset"]["name"], *sorted(parts)])
-    if len(name.encode()) > 120:  # letters of other alphabets take up to four bytes, a file name has 255
+    if (
+        len(name.encode()) > 120
+    ):  # letters of other alphabets take up to four bytes, a file name has 255
         name = f"{name.encode()[:100].decode(errors='ignore')}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return name
 
@@ -53,13 +93,16 @@ def skills_name(config: dict[str, Any]) -> str:
 
 
 def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
-    """runs/pretrain/<domain>/<agent>/<variant>/seed_<n> or runs/finetune/<task>/<agent>/<variant>/<skills>/seed_<n>."""
+    """runs/pretrain/<domain>/<agent>/<variant>/seed_<n> or
+    runs/finetune/<task>/<agent>/<variant>/<skills>/seed_<n>."""
     parts = [config["agent"]["name"], config["variant"] or variant_name(config, overrides)]
     if config["phase"] == "pretrain":
         parts = [config["domain"]["name"], *parts]
     else:
         parts = [config["task"]["name"], *parts, skills_name(config)]
-    if wrong := [part for part in parts if not is_name(part)]:  # whatever the configs hold: never out of run_root
+    if wrong := [
+        part for part in parts if not is_name(part)
+    ]:  # whatever the configs hold: never out of run_root
         raise UserError(f"{wrong[0]!r} cannot be a directory of a run; it must be {NAME[0]}")
     return Path(config["run_root"], config["phase"], *parts, f"seed_{config['seed']}")
 
@@ -69,11 +112,19 @@ def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
     if config["snapshot"]:
         path = Path(config["snapshot"])
         if not path.is_file():
-            raise UserError(f"no snapshot at {path}{' but a directory' if path.is_dir() else ''}; give the "
-                            "snapshot_<frame>.pt of a pre-training, or leave snapshot= away")
+            raise UserError(
+                f"no snapshot at {path}{' but a directory' if path.is_dir() else ''}; give the "
+                "snapshot_<frame>.pt of a pre-training, or leave snapshot= away"
+            )
         return path
-    variant = config["pretrain_variant"] or config["variant"] or variant_name(config, overrides, method_only=True)
-    agent = Path(config["run_root"]) / "pretrain" / config["domain"]["name"] / config["agent"]["name"]
+    variant = (
+        config["pretrain_variant"]
+        or config["variant"]
+        or variant_name(config, overrides, method_only=True)
+    )
+    agent = (
+        Path(config["run_root"]) / "pretrain" / config["domain"]["name"] / config["agent"]["name"]
+    )
     present: dict[tuple[str, str], dict[int, Path]] = {}
     for path in agent.glob("*/seed_*/snapshots/snapshot_*.pt"):
         if frame := re.fullmatch(r"snapshot_(\d+)", path.stem):
@@ -82,16 +133,21 @@ def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
     wanted = config["snapshot_ts"] or max(frames, default=None)
     if wanted in frames:
         return frames[wanted]
-    have = "; ".join(f"{v} {s}: {', '.join(map(str, sorted(f)))}" for (v, s), f in sorted(present.items()))
+    have = "; ".join(
+        f"{v} {s}: {', '.join(map(str, sorted(f)))}" for (v, s), f in sorted(present.items())
+    )
     raise UserError(
         f"no snapshot {wanted or ''} of {config['agent']['name']} on {config['domain']['name']} "
         f"(variant {variant}, seed {config['seed']}) below {agent}; frames present: {have or 'none'}. "
-        f"Run pretrain.py first, or choose by snapshot_ts=, seed=, pretrain_variant= or snapshot=FILE"
-        .replace("snapshot  of", "snapshot of"))
+        f"Run pretrain.py first, or choose by snapshot_ts=, seed=, pretrain_variant= or snapshot=FILE".replace(
+            "snapshot  of", "snapshot of"
+        )
+    )
 
 
 class RunDirectory:
-    """One run: config.yaml, CSVs, snapshots/, two rolling checkpoints while unfinished, result.json at the end."""
+    """One run: config.yaml, CSVs, snapshots/, two rolling checkpoints while unfinished, result.json
+    at the end."""
 
     def __init__(self, path: Path, config: dict[str, Any]):
         self.path, self.config = path, config
@@ -112,17 +168,27 @@ class RunDirectory:
         except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{self.path / 'config.yaml'} cannot be read ({type(error).__name__}); "
-                            "move the directory away or give variant=NAME") from error
+            raise UserError(
+                f"{self.path / 'config.yaml'} cannot be read ({type(error).__name__}); "
+                "move the directory away or give variant=NAME"
+            ) from error
         ignored = SILENT - PER_MACHINE | (PER_MACHINE if self.finished else set())
         here, there = flatten(self.config), flatten(stored if isinstance(stored, dict) else {})
-        there = {key: MOVED.get(value, value) if isinstance(value, str) else value for key, value in there.items()}
-        differ = [k for k in sorted(here.keys() | there.keys())
-                  if k not in ignored and here.get(k) != there.get(k)]
+        there = {
+            key: MOVED.get(value, value) if isinstance(value, str) else value
+            for key, value in there.items()
+        }
+        differ = [
+            k
+            for k in sorted(here.keys() | there.keys())
+            if k not in ignored and here.get(k) != there.get(k)
+        ]
         if differ:
             shown = ", ".join(f"{k} ({there.get(k)} there, {here.get(k)} here)" for k in differ[:4])
-            raise UserError(f"{self.path} holds a run with other settings: {shown}"
-                            f"{' and more' if len(differ) > 4 else ''}; give variant=NAME, or the settings it has")
+            raise UserError(
+                f"{self.path} holds a run with other settings: {shown}"
+                f"{' and more' if len(differ) > 4 else ''}; give variant=NAME, or the settings it has"
+            )
 
     def open(self) -> None:
         """Create, lock and label the directory."""
@@ -135,11 +201,15 @@ class RunDirectory:
                 write_text(self.path / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
         except BlockingIOError:
             self.close()
-            raise UserError(f"{self.path} is in use by another process; wait for it, or give variant=NAME") from None
+            raise UserError(
+                f"{self.path} is in use by another process; wait for it, or give variant=NAME"
+            ) from None
         except OSError as error:
             self.close()
-            raise UserError(f"cannot write to {self.path}: {error.strerror}; "
-                            "choose another place by run_root=DIR") from error
+            raise UserError(
+                f"cannot write to {self.path}: {error.strerror}; "
+                "choose another place by run_root=DIR"
+            ) from error
 
     def close(self) -> None:
         if self._lock is not None:
@@ -151,7 +221,9 @@ class RunDirectory:
 
     def checkpoints(self) -> list[Path]:
         """Newest first, by the frame in the name: clocks may jump."""
-        found = (re.fullmatch(r"checkpoint_(\d+)\.pt", p.name) for p in self.path.glob("checkpoint_*.pt"))
+        found = (
+            re.fullmatch(r"checkpoint_(\d+)\.pt", p.name) for p in self.path.glob("checkpoint_*.pt")
+        )
         frames = sorted((int(m[1]) for m in found if m), reverse=True)
         return [self.path / f"checkpoint_{frame}.pt" for frame in frames]
 
@@ -161,24 +233,31 @@ class RunDirectory:
         return f"{found[0]} is from before that" if found else "before the first checkpoint"
 
     def save_checkpoint(self, frame: int, payload: dict[str, Any]) -> None:
-        """Write the new one, then drop all but the newest two: a crash costs at most one interval."""
+        """Write the new one, then drop all but the newest two: a crash costs at most one
+        interval."""
         save_torch(self.path / f"checkpoint_{frame}.pt", {"kind": "checkpoint", **payload})
         for path in self.checkpoints()[2:]:
             path.unlink()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """The newest that can be read; None where there is none. One that cannot be read is set aside, so that it does
-        not count as one of the two that are kept."""
+        """The newest that can be read; None where there is none. One that cannot be read is set
+        aside, so that it does not count as one of the two that are kept."""
         found = self.checkpoints()
         for path in found:
             try:
                 return load_torch(path, "checkpoint")
             except Unreadable as error:
                 aside = path.with_name(f"damaged_{path.name}")
-                print(f"warning: {error}; kept as {aside.name}, trying the one before", file=sys.stderr, flush=True)
+                print(
+                    f"warning: {error}; kept as {aside.name}, trying the one before",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 path.rename(aside)
         if found:
-            raise UserError(f"no checkpoint of {self.path} can be read; the same command starts again from frame 0")
+            raise UserError(
+                f"no checkpoint of {self.path} can be read; the same command starts again from frame 0"
+            )
         return None
 
     def finish(self, result: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""Evaluations: whole episodes of the current policy. They draw from streams of their own: no training number moves."""
+"""Evaluations: whole episodes of the current policy. They draw from streams of their own: no
+training number moves."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from utils import stream_seed
 
 EVAL_SKILLS = 16  # skills drawn for the log of a pre-training whose skills cannot be counted
 
-Act = Callable[[np.ndarray, np.ndarray], np.ndarray]  # observations (N, obs_dim), skills (N, dim) -> actions
+Act = Callable[
+    [np.ndarray, np.ndarray], np.ndarray
+]  # observations (N, obs_dim), skills (N, dim) -> actions
 
 
 class Episode(NamedTuple):
@@ -52,15 +55,29 @@ class Lane:
 
 
 class Evaluator:
-    """Pre-training: each skill once, from one start. Fine-tuning: `num_eval_episodes` episodes of the task.
+    """Pre-training: each skill once, from one start. Fine-tuning: `num_eval_episodes` episodes of
+    the task.
 
-    `act` gives the deterministic action; `pause` is called between steps and may raise, so that a signal does not wait
-    for the end of an evaluation.
+    `act` gives the deterministic action; `pause` is called between steps and may raise, so that a
+    signal does not wait for the end of an evaluation.
     """
 
-    def __init__(self, config: dict[str, Any], directory: RunDirectory, parts: Parts, *, act: Act,
-                 pause: Callable[[], None]):
-        self.config, self.directory, self.parts, self.act, self.pause = config, directory, parts, act, pause
+    def __init__(
+        self,
+        config: dict[str, Any],
+        directory: RunDirectory,
+        parts: Parts,
+        *,
+        act: Act,
+        pause: Callable[[], None],
+    ):
+        self.config, self.directory, self.parts, self.act, self.pause = (
+            config,
+            directory,
+            parts,
+            act,
+            pause,
+        )
         self.episodes: list[Episode] = []  # of the last evaluation
 
     def evaluate(self, frame: int) -> dict[str, Any]:
@@ -68,29 +85,44 @@ class Evaluator:
         return self.skills(frame) if self.config["phase"] == "pretrain" else self.task(frame)
 
     def task(self, frame: int) -> dict[str, Any]:
-        """The mean action on fresh starts; seeds depend on the run's seed, the frame and the number of the episode, so
-        methods share them."""
+        """The mean action on fresh starts; seeds depend on the run's seed, the frame and the number
+        of the episode, so methods share them."""
         seed, rule = self.config["seed"], self.parts.skills.rule
         sources, seeds = [], []
         for i in range(self.config["num_eval_episodes"]):
-            draw = ("eval skills", frame) if rule == "per_call" else ("eval skills", frame, i)  # per_call: one for all
-            sources.append(self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, *draw))))
+            draw = (
+                ("eval skills", frame) if rule == "per_call" else ("eval skills", frame, i)
+            )  # per_call: one for all
+            sources.append(
+                self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, *draw)))
+            )
             seeds.append(stream_seed(seed, "eval", frame, i))
         self.play(frame, sources, seeds)
         return self.row(rule)
 
     def skills(self, frame: int) -> dict[str, Any]:
-        """Each skill (or some draws) from one and the same start, for the log only: differences are the skill's."""
+        """Each skill (or some draws) from one and the same start, for the log only: differences are
+        the skill's."""
         seed, space = self.config["seed"], self.parts.skills.space
-        rng = np.random.default_rng(stream_seed(seed, "eval skills"))  # the same draws at every evaluation
+        rng = np.random.default_rng(
+            stream_seed(seed, "eval skills")
+        )  # the same draws at every evaluation
         sources = [SkillSource(space, skill) for skill in space.panel(rng, EVAL_SKILLS)]
         self.play(frame, sources, [stream_seed(seed, "eval", frame)] * len(sources))
-        return {**self.row("each_skill"), "skill_variance": explained_variance([e.states for e in self.episodes])}
+        return {
+            **self.row("each_skill"),
+            "skill_variance": explained_variance([e.states for e in self.episodes]),
+        }
 
     def row(self, rule: str) -> dict[str, Any]:
         returns = [episode.total for episode in self.episodes]
-        return {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)),
-                "skills": rule, "episodes": len(returns), "returns": " ".join(f"{r:.6g}" for r in returns)}
+        return {
+            "return_mean": float(np.mean(returns)),
+            "return_std": float(np.std(returns)),
+            "skills": rule,
+            "episodes": len(returns),
+            "returns": " ".join(f"{r:.6g}" for r in returns),
+        }
 
     def describe(self, row: dict[str, Any]) -> tuple[str, str]:
         """An evaluation in a line for the screen, and in a few words for the progress bar."""
@@ -100,25 +132,37 @@ class Evaluator:
         return line, f"eval {row['return_mean']:.1f}"
 
     def play(self, frame: int, sources: list[SkillSource], seeds: list[int]) -> None:
-        """One deterministic episode for each, as many side by side as there are environments: `episodes`."""
+        """One deterministic episode for each, as many side by side as there are environments:
+        `episodes`."""
         self.episodes, count = [], len(self.parts.eval_envs)
         for first in range(0, len(seeds), count):
-            self.episodes += self._side_by_side(frame, sources[first : first + count], seeds[first : first + count])
+            self.episodes += self._side_by_side(
+                frame, sources[first : first + count], seeds[first : first + count]
+            )
 
-    def _side_by_side(self, frame: int, sources: list[SkillSource], seeds: list[int]) -> list[Episode]:
+    def _side_by_side(
+        self, frame: int, sources: list[SkillSource], seeds: list[int]
+    ) -> list[Episode]:
         limit = self.config["eval_episode_steps"] or math.inf
         with contextlib.ExitStack() as films:
-            lanes = [Lane(env, source, seed) for env, source, seed in zip(self.parts.eval_envs, sources, seeds)]
+            lanes = [
+                Lane(env, source, seed)
+                for env, source, seed in zip(self.parts.eval_envs, sources, seeds)
+            ]
             for number, lane in enumerate(lanes, len(self.episodes)):
                 if self.config["save_video"] and number < self.config["video_episodes"]:
                     lane.film = films.enter_context(self._recorder(frame, lane.env, number))
-            while going := [lane for lane in lanes if not lane.last.last() and len(lane.states) < limit]:
+            while going := [
+                lane for lane in lanes if not lane.last.last() and len(lane.states) < limit
+            ]:
                 self.pause()
                 obs = np.stack([lane.last.observation for lane in going])
                 skills = np.stack([lane.choose() for lane in going])
                 for lane, action, skill in zip(going, self.act(obs, skills), skills, strict=True):
                     lane.step(action, skill)
-                    require_finite(frame, observation=lane.last.observation, reward=lane.last.reward)
+                    require_finite(
+                        frame, observation=lane.last.observation, reward=lane.last.reward
+                    )
         return [Episode(lane.total, np.array(lane.states), np.array(lane.skills)) for lane in lanes]
 
     def _recorder(self, frame: int, env: Env, number: int) -> video.Recorder:
@@ -128,7 +172,8 @@ class Evaluator:
 
 
 def explained_variance(groups: list[np.ndarray]) -> float:
-    """Share of state variance between groups (skills), averaged over the dimensions that vary: 0 none, 1 all."""
+    """Share of state variance between groups (skills), averaged over the dimensions that vary: 0
+    none, 1 all."""
     pooled = np.concatenate(groups).astype(np.float64)
     total = ((pooled - pooled.mean(0)) ** 2).sum(0)
     between = sum(len(g) * (g.astype(np.float64).mean(0) - pooled.mean(0)) ** 2 for g in groups)

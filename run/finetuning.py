@@ -15,32 +15,51 @@ from run.directory import find_snapshot, run_path
 from utils import UserError, load_snapshot
 
 NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
-SIZES = {"ddpg": ("hidden_dim", "layers", "action_input"),  # what the snapshot decides
-         "ppo": ("hidden_dim", "layers", "policy", "normalize_inputs")}
+SIZES = {
+    "ddpg": ("hidden_dim", "layers", "action_input"),  # what the snapshot decides
+    "ppo": ("hidden_dim", "layers", "policy", "normalize_inputs"),
+}
 
 
-def fit_to_snapshot(config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]) -> dict:
+def fit_to_snapshot(
+    config: dict[str, Any], snapshot: dict[str, Any], path: Path, overrides: list[str]
+) -> dict:
     """The config with the snapshot's network sizes; refuses a snapshot of something else."""
     for key, ours in (("agent", config["agent"]["name"]), ("domain", config["domain"]["name"])):
         if snapshot[key] != ours:
-            raise UserError(f"{path} was pre-trained with {key}={snapshot[key]}, not {ours}; "
-                            f"choose {'a task of that domain' if key == 'domain' else f'agent={snapshot[key]}'}")
+            raise UserError(
+                f"{path} was pre-trained with {key}={snapshot[key]}, not {ours}; "
+                f"choose {'a task of that domain' if key == 'domain' else f'agent={snapshot[key]}'}"
+            )
     saved = snapshot["config"]["learner"]
     if saved["name"] != config["learner"]["name"]:
-        raise UserError(f"{path} was pre-trained by learner={saved['name']}; give learner={saved['name']}")
+        raise UserError(
+            f"{path} was pre-trained by learner={saved['name']}; give learner={saved['name']}"
+        )
     skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: saved[k] for k in SIZES[saved["name"]]}
     given = {o.lstrip("+").partition("=")[0] for o in overrides}
-    for key, ours, theirs in [("skill_dim", config["skill_dim"], skill_dim),
-                              *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items())]:
+    for key, ours, theirs in [
+        ("skill_dim", config["skill_dim"], skill_dim),
+        *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items()),
+    ]:
         if key in given and ours != theirs:
-            raise UserError(f"{key}={ours} does not fit {path}, which was pre-trained with {theirs}")
+            raise UserError(
+                f"{key}={ours} does not fit {path}, which was pre-trained with {theirs}"
+            )
     learner = {**config["learner"], **sizes}
-    return {**config, "learner": learner, "skill_dim": skill_dim, "snapshot_frame": snapshot["frame"]}
+    return {
+        **config,
+        "learner": learner,
+        "skill_dim": skill_dim,
+        "snapshot_frame": snapshot["frame"],
+    }
 
 
-def finetune(cfg: DictConfig, overrides: list[str], *, draw_choices: Callable[[Path], None] | None = None) -> Path:
-    """Train on the task from a snapshot, or from scratch where the agent has nothing to pre-train. `draw_choices` draws
-    what a selector chose, beside the numbers in choices.npz."""
+def finetune(
+    cfg: DictConfig, overrides: list[str], *, draw_choices: Callable[[Path], None] | None = None
+) -> Path:
+    """Train on the task from a snapshot, or from scratch where the agent has nothing to pre-train.
+    `draw_choices` draws what a selector chose, beside the numbers in choices.npz."""
     config, device = build.settle_machine(resolve(cfg))
     if config["skills"]["name"] in NUMBERED:
         SkillSpace(config["agent"]["skill_space"], config["skill_dim"]).require_one_hot(config)
@@ -49,13 +68,21 @@ def finetune(cfg: DictConfig, overrides: list[str], *, draw_choices: Callable[[P
         source = find_snapshot(config, overrides)
         snapshot = load_snapshot(source, device)
         config = fit_to_snapshot(config, snapshot, source, overrides)
-        info = {"pretrained": str(source), "pretrained_frame": snapshot["frame"], "pretrained_seed": snapshot["seed"]}
+        info = {
+            "pretrained": str(source),
+            "pretrained_frame": snapshot["frame"],
+            "pretrained_seed": snapshot["seed"],
+        }
         if snapshot["seed"] != config["seed"]:
-            print(f"note: seed {config['seed']} starts from the snapshot of seed {snapshot['seed']} in {source}",
-                  flush=True)
+            print(
+                f"note: seed {config['seed']} starts from the snapshot of seed {snapshot['seed']} in {source}",
+                flush=True,
+            )
     elif config["learner"]["frozen"]:
-        raise UserError(f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
-                        "has none: use learner.frozen=false")
+        raise UserError(
+            f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
+            "has none: use learner.frozen=false"
+        )
     if config["skills"]["name"] == "oracle":
         return oracle.run(config, overrides, source, device, info)
     build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)

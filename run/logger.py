@@ -67,8 +67,16 @@ class Table:
 class Logger:
     """Metrics stay tensors until a window closes; then their means become one row."""
 
-    def __init__(self, directory: Path, *, use_tb: bool, use_wandb: bool, project: str, name: str,
-                 config: dict[str, Any]):
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        use_tb: bool,
+        use_wandb: bool,
+        project: str,
+        name: str,
+        config: dict[str, Any],
+    ):
         self.train, self.eval = Table(directory / "train.csv"), Table(directory / "eval.csv")
         self.sums: dict[str, torch.Tensor] = {}
         self.counts: dict[str, int] = {}
@@ -126,7 +134,12 @@ class Logger:
             self.wandb.finish()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"train": self.train.text(), "eval": self.eval.text(), "sums": self.sums, "counts": self.counts}
+        return {
+            "train": self.train.text(),
+            "eval": self.eval.text(),
+            "sums": self.sums,
+            "counts": self.counts,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.train.restore(state["train"])
@@ -135,14 +148,23 @@ class Logger:
 
 
 def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any]):
-    """A run that uploads; without network or key one that can be uploaded later; None if not even that starts."""
+    """A run that uploads; without network or key one that can be uploaded later; None if not even
+    that starts."""
     import wandb
 
-    for mode, instead in ((None, f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"),
-                          ("offline", "going on without it")):
+    for mode, instead in (
+        (None, f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"),
+        ("offline", "going on without it"),
+    ):
         try:
-            return wandb.init(project=project, name=name, dir=str(directory), config=config, mode=mode,
-                              settings=wandb.Settings(silent=True, init_timeout=WANDB_SECONDS))
+            return wandb.init(
+                project=project,
+                name=name,
+                dir=str(directory),
+                config=config,
+                mode=mode,
+                settings=wandb.Settings(silent=True, init_timeout=WANDB_SECONDS),
+            )
         except Exception as error:
             _warn(f"Weights & Biases did not start ({first_line(error)}); {instead}")
     return None

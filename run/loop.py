@@ -23,10 +23,24 @@ TRAINING_EPISODES = 10  # whose choices are kept at the end
 
 
 class Runner:
-    """Trains, evaluates, snapshots and checkpoints; everything that must survive a crash is in `state_dict`."""
+    """Trains, evaluates, snapshots and checkpoints; everything that must survive a crash is in
+    `state_dict`."""
 
-    def __init__(self, config: dict[str, Any], directory: RunDirectory, parts: Parts, logger: Logger, info: dict):
-        self.config, self.directory, self.parts, self.logger, self.info = config, directory, parts, logger, info
+    def __init__(
+        self,
+        config: dict[str, Any],
+        directory: RunDirectory,
+        parts: Parts,
+        logger: Logger,
+        info: dict,
+    ):
+        self.config, self.directory, self.parts, self.logger, self.info = (
+            config,
+            directory,
+            parts,
+            logger,
+            info,
+        )
         self.repeat = config["action_repeat"]
         self.last_frame = config["num_train_frames"]
         self.step = 0  # agent steps; frame = step * action_repeat
@@ -38,8 +52,13 @@ class Runner:
         self.evaluator = self.make_evaluator()
 
     def make_evaluator(self) -> Evaluator:
-        return Evaluator(self.config, self.directory, self.parts, pause=self._pause,
-                         act=lambda obs, skills: self._act(obs, skills, explore=False))
+        return Evaluator(
+            self.config,
+            self.directory,
+            self.parts,
+            pause=self._pause,
+            act=lambda obs, skills: self._act(obs, skills, explore=False),
+        )
 
     @property
     def frame(self) -> int:
@@ -50,7 +69,7 @@ class Runner:
         """Parts whose state a checkpoint holds."""
         return ("skills", "learner", "objective", "memory", "rng")
 
-    # ------------------------------------------------------------------------------------------------ loop
+    # ----------------------------------------------------------------------------------------- loop
 
     def train(self) -> dict[str, Any]:
         """Run to the last frame; returns what goes into result.json."""
@@ -60,8 +79,15 @@ class Runner:
         handlers = {s: signal.signal(s, self._on_signal) for s in STOPS}
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
         try:
-            with tqdm(total=self.last_frame, initial=self.frame, unit="frame", disable=None, smoothing=0.02,
-                      desc=self.config["phase"], dynamic_ncols=True) as self.bar:
+            with tqdm(
+                total=self.last_frame,
+                initial=self.frame,
+                unit="frame",
+                disable=None,
+                smoothing=0.02,
+                desc=self.config["phase"],
+                dynamic_ncols=True,
+            ) as self.bar:
                 self.bar._time = time.monotonic  # tqdm's own may jump
                 self.bar.unpause()
                 while not self._at_border():
@@ -80,14 +106,16 @@ class Runner:
         self.signum = signum
 
     def _at_border(self) -> bool:
-        """What happens between two steps: log, checkpoint, evaluate, snapshot. True when the run is complete."""
+        """What happens between two steps: log, checkpoint, evaluate, snapshot. True when the run is
+        complete."""
         config, frame = self.config, self.frame
         done = frame >= self.last_frame
         self._pause()
         if frame and (frame % config["log_every_frames"] == 0 or done) and self.logger.counts:
             self._log()
         if frame % config["checkpoint_every_frames"] == 0 and self.step > self.resumed_at:
-            self.save_checkpoint()  # before the evaluation, so that a kill during it repeats nothing but it
+            # before the evaluation, so that a kill during it repeats nothing but it
+            self.save_checkpoint()
         if frame % config["eval_every_frames"] == 0 or done:
             self._evaluate()
         if frame in config["snapshots"] or done:
@@ -95,7 +123,8 @@ class Runner:
         return done
 
     def _advance(self) -> None:
-        """One environment step: choose a skill and an action, learn if an update is due, step, remember."""
+        """One environment step: choose a skill and an action, learn if an update is due, step,
+        remember."""
         p = self.parts
         if self.time_step is None or self.time_step.last():
             self.time_step = p.env.reset()
@@ -108,8 +137,12 @@ class Runner:
             self.logger.add(p.learner.learn(p.memory, p.objective, self.step))
         self.logger.add(p.skills.update(p.memory, self.step))
         following = p.env.step(action)
-        require_finite(self.frame, observation=following.observation, reward=following.reward,
-                       discount=following.discount)
+        require_finite(
+            self.frame,
+            observation=following.observation,
+            reward=following.reward,
+            discount=following.discount,
+        )
         p.memory.add(action, skill, following.reward, following.discount, following.observation)
         p.objective.observe(obs, following.observation)
         self.time_step = following
@@ -122,7 +155,8 @@ class Runner:
     def _act(self, obs: np.ndarray, skill: np.ndarray, *, explore: bool) -> np.ndarray:
         action = self.parts.learner.act(obs, skill, self.step, explore=explore)
         if not np.isfinite(action).all():
-            self._require_finite()  # names the quantity that went first, if it is in the open window
+            # names the quantity that went first, if it is in the open window
+            self._require_finite()
             raise NotFinite(f"the action is not finite at frame {self.frame}")
         return action
 
@@ -133,42 +167,63 @@ class Runner:
         self.bar.set_postfix_str(words)
         tqdm.write(f"frame {self.frame:>10,}  {line}")
 
-    # --------------------------------------------------------------------------------------------- records
+    # -------------------------------------------------------------------------------------- records
 
     def _log(self) -> None:
         elapsed = time.monotonic() - self.started
         fps = (self.step - self.resumed_at) * self.repeat / max(elapsed - self.wall_seconds, 1e-9)
-        self.logger.close_window(self.frame, {"episodes": self.episodes, "seconds": elapsed, "fps": fps})
+        self.logger.close_window(
+            self.frame, {"episodes": self.episodes, "seconds": elapsed, "fps": fps}
+        )
 
     def _require_finite(self) -> None:
         """Before anything is saved: whatever was learned since the last save, and the weights."""
         p = self.parts
         self.logger.means(self.frame)
-        for owner, module in (("learner", p.learner), ("objective", p.objective), ("selector", p.skills.network)):
+        for owner, module in (
+            ("learner", p.learner),
+            ("objective", p.objective),
+            ("selector", p.skills.network),
+        ):
             if module is None:
                 continue
             for name, tensor in weights(module).items():
                 if not torch.isfinite(tensor).all():
                     raise NotFinite(f"{owner} weight {name} is not finite at frame {self.frame}")
             for name, optimizer in module.optimizers.items():
-                if not all(torch.isfinite(t).all() for s in optimizer.state.values() for t in s.values()):
+                if not all(
+                    torch.isfinite(t).all() for s in optimizer.state.values() for t in s.values()
+                ):
                     raise NotFinite(f"{owner} optimiser {name} is not finite at frame {self.frame}")
 
     def save_snapshot(self) -> None:
         self._require_finite()
         p = self.parts
-        spec = {"obs_dim": p.env.obs_dim, "action_dim": p.env.action_dim, "skill_dim": p.skills.space.dim}
-        save_snapshot(self.directory.snapshot_path(self.frame), frame=self.frame, seed=self.config["seed"],
-                      agent=self.config["agent"]["name"], domain=self.config["domain"]["name"], spec=spec,
-                      config=self.config, learner=weights(p.learner), objective=weights(p.objective),
-                      skills=weights(p.skills.network) if p.skills.network else {})
+        spec = {
+            "obs_dim": p.env.obs_dim,
+            "action_dim": p.env.action_dim,
+            "skill_dim": p.skills.space.dim,
+        }
+        save_snapshot(
+            self.directory.snapshot_path(self.frame),
+            frame=self.frame,
+            seed=self.config["seed"],
+            agent=self.config["agent"]["name"],
+            domain=self.config["domain"]["name"],
+            spec=spec,
+            config=self.config,
+            learner=weights(p.learner),
+            objective=weights(p.objective),
+            skills=weights(p.skills.network) if p.skills.network else {},
+        )
 
     def save_checkpoint(self) -> None:
         self._require_finite()
         self.directory.save_checkpoint(self.frame, self.state_dict())
 
     def _pause(self) -> None:
-        """Save and leave if a signal has arrived. An evaluation in which it arrives is made again after the resume."""
+        """Save and leave if a signal has arrived. An evaluation in which it arrives is made again
+        after the resume."""
         if self.signum is None:
             return
         if self.step > self.resumed_at:
@@ -178,9 +233,15 @@ class Runner:
     def state_dict(self) -> dict[str, Any]:
         p = self.parts
         state = {name: getattr(p, name).state_dict() for name in self.kept}
-        return {**state, "env": self._env_state(), "logger": self.logger.state_dict(), "step": self.step,
-                "episode_return": self.episode_return, "episodes": self.episodes,
-                "wall_seconds": time.monotonic() - self.started}
+        return {
+            **state,
+            "env": self._env_state(),
+            "logger": self.logger.state_dict(),
+            "step": self.step,
+            "episode_return": self.episode_return,
+            "episodes": self.episodes,
+            "wall_seconds": time.monotonic() - self.started,
+        }
 
     def _env_state(self) -> dict[str, Any] | None:
         try:
@@ -199,7 +260,9 @@ class Runner:
 
     def _restore_env(self, state: dict[str, Any] | None) -> None:
         if state is None:
-            print("this environment cannot be restored: the run continues with a new episode, not bit for bit")
+            print(
+                "this environment cannot be restored: the run continues with a new episode, not bit for bit"
+            )
             self.time_step, self.episode_return = None, 0.0
             return
         try:
@@ -211,18 +274,36 @@ class Runner:
         """What a selector chose at the end: choices.npz, one row per episode, -1 past its end."""
         if self.parts.skills.network is None:
             return
-        played = {"training": self.parts.memory.recent_skills(TRAINING_EPISODES),
-                  "evaluation": [episode.skills.argmax(1) for episode in self.evaluator.episodes]}
-        arrays = {name: np.full((len(episodes), max(map(len, episodes), default=0)), -1, np.int16)
-                  for name, episodes in played.items()}
+        played = {
+            "training": self.parts.memory.recent_skills(TRAINING_EPISODES),
+            "evaluation": [episode.skills.argmax(1) for episode in self.evaluator.episodes],
+        }
+        arrays = {
+            name: np.full((len(episodes), max(map(len, episodes), default=0)), -1, np.int16)
+            for name, episodes in played.items()
+        }
         for name, episodes in played.items():
             for row, episode in zip(arrays[name], episodes, strict=True):
                 row[: len(episode)] = episode
-        write_atomic(self.directory.path / "choices.npz", lambda file: np.savez_compressed(file, **arrays))
+        write_atomic(
+            self.directory.path / "choices.npz", lambda file: np.savez_compressed(file, **arrays)
+        )
 
     def _result(self) -> dict[str, Any]:
-        curve = [{"frame": int(row["frame"]), **{k: float(row[k]) for k in ("return_mean", "return_std")}}
-                 for row in self.logger.eval.rows]
-        return summary(self.config, variant=self.directory.variant, frame=self.frame, final=self.last_eval, curve=curve,
-                       wall_seconds=time.monotonic() - self.started, **self.info,
-                       snapshot=self.directory.snapshot_path(self.frame).name)
+        curve = [
+            {
+                "frame": int(row["frame"]),
+                **{k: float(row[k]) for k in ("return_mean", "return_std")},
+            }
+            for row in self.logger.eval.rows
+        ]
+        return summary(
+            self.config,
+            variant=self.directory.variant,
+            frame=self.frame,
+            final=self.last_eval,
+            curve=curve,
+            wall_seconds=time.monotonic() - self.started,
+            **self.info,
+            snapshot=self.directory.snapshot_path(self.frame).name,
+        )

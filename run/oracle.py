@@ -1,7 +1,8 @@
-"""skills=oracle: every skill fine-tuned alone, several processes at a time, and one table at the end.
+"""skills=oracle: every skill fine-tuned alone, several processes at a time, and one table at the
+end.
 
-The mean over skills is the paper's "Single-Skill", the best one its "Oracle Best Skill". Each skill is an ordinary run
-of skills=fixed in its own directory, so whatever is finished is not run again.
+The mean over skills is the paper's "Single-Skill", the best one its "Oracle Best Skill". Each skill
+is an ordinary run of skills=fixed in its own directory, so whatever is finished is not run again.
 """
 
 from __future__ import annotations
@@ -25,43 +26,81 @@ from utils import UserError, load_snapshot, read_json
 def fine_tune(config: dict[str, Any], path: Path, source: Path, info: dict[str, Any]) -> None:
     """One skill, in a process of its own."""
     _, device = build.settle_machine(config)
-    build.run(config, path, config["task"]["env"], device, snapshot=load_snapshot(source, device), info=info)
+    build.run(
+        config,
+        path,
+        config["task"]["env"],
+        device,
+        snapshot=load_snapshot(source, device),
+        info=info,
+    )
 
 
 def say(job: Job) -> None:
     final = read_json(job.run / "result.json")["final"]
     number = job.name.removeprefix("skill ")
-    tqdm.write(f"skill {number:>3}  return {final['return_mean']:8.2f} +- {final['return_std']:.2f}")
+    tqdm.write(
+        f"skill {number:>3}  return {final['return_mean']:8.2f} +- {final['return_std']:.2f}"
+    )
 
 
-def run(config: dict[str, Any], overrides: list[str], source: Path, device: torch.device,
-        info: dict[str, Any]) -> Path:
+def run(
+    config: dict[str, Any],
+    overrides: list[str],
+    source: Path,
+    device: torch.device,
+    info: dict[str, Any],
+) -> Path:
     """All skills to their end, then skills.csv, result.json and a table on the screen."""
     count, started = config["skill_dim"], time.monotonic()
-    configs = {skill: {**config, "skills": {"name": "fixed", "index": skill}} for skill in range(count)}
+    configs = {
+        skill: {**config, "skills": {"name": "fixed", "index": skill}} for skill in range(count)
+    }
     paths = {skill: run_path(c, overrides) for skill, c in configs.items()}
     directory = RunDirectory(run_path(config, overrides), config)
     runs = {skill: RunDirectory(paths[skill], configs[skill]) for skill in configs}
     for each in (directory, *runs.values()):
         each.check()
     frames = config["num_train_frames"]
-    jobs = [Job(f"skill {skill}", fine_tune, (configs[skill], paths[skill], source, info), frames, paths[skill])
-            for skill, r in runs.items() if not r.finished]
+    jobs = [
+        Job(
+            f"skill {skill}",
+            fine_tune,
+            (configs[skill], paths[skill], source, info),
+            frames,
+            paths[skill],
+        )
+        for skill, r in runs.items()
+        if not r.finished
+    ]
     if directory.finished and not jobs:
         print(f"{directory.path} is finished; nothing to do", flush=True)
         show(read_json(directory.path / "result.json"))
         return directory.path
     directory.open()
     try:
-        workers = min(config["skills"]["workers"] or default_workers(config, device), max(len(jobs), 1))
-        print(f"oracle {config['agent']['name']} on {config['task']['name']}, seed {config['seed']}: {count} skills, "
-              f"{count - len(jobs)} finished, {workers} at a time\n  {directory.path}", flush=True)
-        with tqdm(total=count * frames or None, initial=(count - len(jobs)) * frames, unit="frame", disable=None,
-                  desc="oracle", dynamic_ncols=True) as bar:
+        workers = min(
+            config["skills"]["workers"] or default_workers(config, device), max(len(jobs), 1)
+        )
+        print(
+            f"oracle {config['agent']['name']} on {config['task']['name']}, seed {config['seed']}: {count} skills, "
+            f"{count - len(jobs)} finished, {workers} at a time\n  {directory.path}",
+            flush=True,
+        )
+        with tqdm(
+            total=count * frames or None,
+            initial=(count - len(jobs)) * frames,
+            unit="frame",
+            disable=None,
+            desc="oracle",
+            dynamic_ncols=True,
+        ) as bar:
             pool = Pool(jobs, workers, "each skill is saved where it was")
             pool.run(bar, say)
         if pool.failed:
-            raise UserError(f"{', '.join(pool.failed)} did not finish; the same command continues the rest")
+            raise UserError(
+                f"{', '.join(pool.failed)} did not finish; the same command continues the rest"
+            )
         results = [read_json(path / "result.json") for path in paths.values()]
         result = collect(config, directory, results, info, time.monotonic() - started)
         table = Table(directory.path / "skills.csv")
@@ -74,21 +113,50 @@ def run(config: dict[str, Any], overrides: list[str], source: Path, device: torc
     return directory.path
 
 
-def collect(config: dict[str, Any], directory: RunDirectory, results: list[dict], info: dict, seconds: float) -> dict:
-    """Mean and best over skills. All skills are judged on the same episodes; the best of n is biased upwards."""
-    rows = [{"skill": skill, "zero_shot": r["curve"][0]["return_mean"], "return_mean": r["final"]["return_mean"],
-             "return_std": r["final"]["return_std"], "normalized": r["normalized"]} for skill, r in enumerate(results)]
+def collect(
+    config: dict[str, Any], directory: RunDirectory, results: list[dict], info: dict, seconds: float
+) -> dict:
+    """Mean and best over skills. All skills are judged on the same episodes; the best of n is
+    biased upwards."""
+    rows = [
+        {
+            "skill": skill,
+            "zero_shot": r["curve"][0]["return_mean"],
+            "return_mean": r["final"]["return_mean"],
+            "return_std": r["final"]["return_std"],
+            "normalized": r["normalized"],
+        }
+        for skill, r in enumerate(results)
+    ]
     returns, zero_shot = ([row[key] for row in rows] for key in ("return_mean", "zero_shot"))
     best, first = int(np.argmax(returns)), int(np.argmax(zero_shot))
     curves = [[point["return_mean"] for point in r["curve"]] for r in results]
-    curve = [{"frame": point["frame"], "return_mean": float(np.mean(values)), "return_std": float(np.std(values)),
-              "return_best": float(np.max(values))}
-             for point, values in zip(results[0]["curve"], zip(*curves, strict=True), strict=True)]
-    final = {"return_mean": float(np.mean(returns)), "return_std": float(np.std(returns)), "skills": "each_skill"}
-    return summary(config, variant=directory.variant, frame=results[0]["frame"], final=final, curve=curve,
-                   wall_seconds=seconds, **info, per_skill=rows,
-                   best={**rows[best], "normalized": normalized(config["task"]["name"], returns[best])},
-                   best_zero_shot={"skill": first, "zero_shot": zero_shot[first]})
+    curve = [
+        {
+            "frame": point["frame"],
+            "return_mean": float(np.mean(values)),
+            "return_std": float(np.std(values)),
+            "return_best": float(np.max(values)),
+        }
+        for point, values in zip(results[0]["curve"], zip(*curves, strict=True), strict=True)
+    ]
+    final = {
+        "return_mean": float(np.mean(returns)),
+        "return_std": float(np.std(returns)),
+        "skills": "each_skill",
+    }
+    return summary(
+        config,
+        variant=directory.variant,
+        frame=results[0]["frame"],
+        final=final,
+        curve=curve,
+        wall_seconds=seconds,
+        **info,
+        per_skill=rows,
+        best={**rows[best], "normalized": normalized(config["task"]["name"], returns[best])},
+        best_zero_shot={"skill": first, "zero_shot": zero_shot[first]},
+    )
 
 
 def show(result: dict[str, Any]) -> None:
@@ -97,6 +165,11 @@ def show(result: dict[str, Any]) -> None:
     print(f"\n{'skill':>7} {'zero-shot':>10} {'return':>9} {'std':>7}")
     for row in result["per_skill"]:
         mark = "  best" if row["skill"] == best["skill"] else ""
-        print(f"{row['skill']:>7} {row['zero_shot']:>10.1f} {row['return_mean']:>9.1f} {row['return_std']:>7.1f}{mark}")
-    print(f"single skill: {final['return_mean']:.1f} +- {final['return_std']:.1f} (over skills); oracle best: "
-          f"{best['return_mean']:.1f} (skill {best['skill']})", flush=True)
+        print(
+            f"{row['skill']:>7} {row['zero_shot']:>10.1f} {row['return_mean']:>9.1f} {row['return_std']:>7.1f}{mark}"
+        )
+    print(
+        f"single skill: {final['return_mean']:.1f} +- {final['return_std']:.1f} (over skills); oracle best: "
+        f"{best['return_mean']:.1f} (skill {best['skill']})",
+        flush=True,
+    )

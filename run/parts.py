@@ -17,8 +17,9 @@ from utils import NotFinite, Streams
 class Parts:
     """Env, skill source, learner, objective and memory; and the random streams they draw from.
 
-    `env` and `eval_envs` are single environments (envs.Env) for DDPG and many episodes side by side (envs.maze.Lanes)
-    for PPO, whose experience is a rollout: its `memory` is None unless a selector learns above it.
+    `env` and `eval_envs` are single environments (envs.Env) for DDPG and many episodes side by side
+    (envs.maze.Lanes) for PPO, whose experience is a rollout: its `memory` is None unless a selector
+    learns above it.
     """
 
     env: Any

@@ -1,4 +1,5 @@
-"""Jobs in processes of their own, several at a time: quiet, stopped in order by a signal, gone with their parent."""
+"""Jobs in processes of their own, several at a time: quiet, stopped in order by a signal, gone with
+their parent."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ class Job(NamedTuple):
 
 
 def work(name: str, call: Callable[..., Any], args: tuple) -> None:
-    """A job inside its process: no output but errors, and a SIGTERM of its own when the parent goes."""
+    """A job inside its process: no output but errors, and a SIGTERM of its own when the parent
+    goes."""
+
     def follow() -> None:
         multiprocessing.parent_process().join()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -50,8 +53,8 @@ def work(name: str, call: Callable[..., Any], args: tuple) -> None:
 
 
 class Pool:
-    """Runs jobs in their order, `workers` at a time. A signal lets each of them save first, which `saved` then says;
-    one that fails does not stop the others and is named in `failed`."""
+    """Runs jobs in their order, `workers` at a time. A signal lets each of them save first, which
+    `saved` then says; one that fails does not stop the others and is named in `failed`."""
 
     def __init__(self, jobs: list[Job], workers: int, saved: str):
         self.waiting, self.workers, self.saved = list(jobs), workers, saved
@@ -112,7 +115,8 @@ class Pool:
 
 @contextlib.contextmanager
 def quiet():
-    """Processes started inside show no progress of their own and never see a Ctrl-C: this one stops them."""
+    """Processes started inside show no progress of their own and never see a Ctrl-C: this one stops
+    them."""
     resource_tracker.ensure_running()  # its own start would unblock the signal
     os.environ["TQDM_DISABLE"] = "1"
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -18,9 +18,18 @@ def pretrain(cfg: DictConfig, overrides: list[str], *, draw_paths: DrawPaths | N
     config, device = build.settle_machine(resolve(cfg))
     agent = config["agent"]["name"]
     if config["agent"]["objective"] is None:
-        raise UserError(f"agent={agent} has nothing to pre-train; train it on a task instead: "
-                        f"python finetune.py agent={agent} task={config['domain']['primal_task']}")
+        raise UserError(
+            f"agent={agent} has nothing to pre-train; train it on a task instead: "
+            f"python finetune.py agent={agent} task={config['domain']['primal_task']}"
+        )
     if config["learner"]["frozen"]:
-        raise UserError("learner.frozen=true has nothing to train in pre-training; it is for finetune.py")
-    return build.run(config, run_path(config, overrides), config["domain"]["primal_task"], device,
-                     draw_paths=draw_paths)
+        raise UserError(
+            "learner.frozen=true has nothing to train in pre-training; it is for finetune.py"
+        )
+    return build.run(
+        config,
+        run_path(config, overrides),
+        config["domain"]["primal_task"],
+        device,
+        draw_paths=draw_paths,
+    )

@@ -1,4 +1,5 @@
-"""What result.json says of a finished run: the number, the curve it is the end of, and where both come from."""
+"""What result.json says of a finished run: the number, the curve it is the end of, and where both
+come from."""
 
 from __future__ import annotations
 
@@ -15,19 +16,27 @@ EXPERTS = RESULTS / "expert_scores.csv"
 def expert_score(task: str | None) -> float | None:
     """The return that counts as 1 in normalised scores; None for tasks outside URLB's twelve."""
     with EXPERTS.open() as file:
-        return next((float(row["score"]) for row in csv.DictReader(file) if row["task"] == task), None)
+        return next(
+            (float(row["score"]) for row in csv.DictReader(file) if row["task"] == task), None
+        )
 
 
 def git_state() -> dict[str, Any] | None:
-    """The commit that runs, and whether files differ from it; None outside of a checkout or without git."""
+    """The commit that runs, and whether files differ from it; None outside of a checkout or without
+    git."""
+
     def git(*args: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=True,
-                              timeout=10).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(ROOT), *args], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
 
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != ROOT:
             return None  # a copy of the code inside somebody else's repository
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "-uno"))}
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "dirty": bool(git("status", "--porcelain", "-uno")),
+        }
     except (OSError, subprocess.SubprocessError):
         return None
 
@@ -38,13 +47,35 @@ def normalized(task: str | None, score: float) -> float | None:
     return None if expert is None else score / expert
 
 
-def summary(config: dict[str, Any], *, variant: str, frame: int, final: dict[str, Any], curve: list[dict[str, Any]],
-            wall_seconds: float, **more: Any) -> dict[str, Any]:
+def summary(
+    config: dict[str, Any],
+    *,
+    variant: str,
+    frame: int,
+    final: dict[str, Any],
+    curve: list[dict[str, Any]],
+    wall_seconds: float,
+    **more: Any,
+) -> dict[str, Any]:
     """`final` is the evaluation at the last frame, never the best one."""
     task = config.get("task", {}).get("name")
-    return {"phase": config["phase"], "agent": config["agent"]["name"], "variant": variant,
-            "domain": config["domain"]["name"], "task": task, "skills": config.get("skills", {}).get("name"),
-            "frozen": config["learner"]["frozen"], "seed": config["seed"], "frame": frame,
-            "score": final["return_mean"], "expert_score": expert_score(task),
-            "normalized": normalized(task, final["return_mean"]), "final": final, "curve": curve,
-            "wall_seconds": round(wall_seconds, 1), "versions": versions(), "git": git_state(), **more}
+    return {
+        "phase": config["phase"],
+        "agent": config["agent"]["name"],
+        "variant": variant,
+        "domain": config["domain"]["name"],
+        "task": task,
+        "skills": config.get("skills", {}).get("name"),
+        "frozen": config["learner"]["frozen"],
+        "seed": config["seed"],
+        "frame": frame,
+        "score": final["return_mean"],
+        "expert_score": expert_score(task),
+        "normalized": normalized(task, final["return_mean"]),
+        "final": final,
+        "curve": curve,
+        "wall_seconds": round(wall_seconds, 1),
+        "versions": versions(),
+        "git": git_state(),
+        **more,
+    }

@@ -1,4 +1,5 @@
-"""The loop for on-policy learners: many episodes side by side, one update per cycle. The rest is the Runner's."""
+"""The loop for on-policy learners: many episodes side by side, one update per cycle. The rest is
+the Runner's."""
 
 from __future__ import annotations
 
@@ -16,25 +17,35 @@ from run.loop import Runner
 from run.parts import require_finite
 from utils import stream_seed
 
-DrawPaths = Callable[[np.ndarray, np.ndarray, str, Path], None]  # paths (E, T, 2), skills (E,), maze, file
+DrawPaths = Callable[
+    [np.ndarray, np.ndarray, str, Path], None
+]  # paths (E, T, 2), skills (E,), maze, file
 
 
 def maze_measures(maze: str, paths: np.ndarray, skill: np.ndarray) -> dict[str, float]:
-    """Of paths (E, T, 2) under the skills numbered (E,): coverage, information about the skill, variance."""
+    """Of paths (E, T, 2) under the skills numbered (E,): coverage, information about the skill,
+    variance."""
     states, label = paths.reshape(-1, paths.shape[2]), np.repeat(skill, paths.shape[1])
-    return {"coverage": coverage(states, maze), "mi_grid": mi_grid(states, label),
-            "skill_variance": explained_variance([states[label == z] for z in np.unique(label)])}
+    return {
+        "coverage": coverage(states, maze),
+        "mi_grid": mi_grid(states, label),
+        "skill_variance": explained_variance([states[label == z] for z in np.unique(label)]),
+    }
 
 
 class RolloutEvaluator(Evaluator):
-    """All episodes of an evaluation at once. `draw_paths` draws the skills of a pre-training, if there is one."""
+    """All episodes of an evaluation at once. `draw_paths` draws the skills of a pre-training, if
+    there is one."""
 
     draw_paths: DrawPaths | None = None
 
     def skills(self, frame: int) -> dict[str, Any]:
-        """`num_eval_episodes` stochastic episodes of each skill: what they cover, what a state says of its skill."""
+        """`num_eval_episodes` stochastic episodes of each skill: what they cover, what a state says
+        of its skill."""
         space, count = self.parts.skills.space, self.config["num_eval_episodes"]
-        panel = space.panel(np.random.default_rng(stream_seed(self.config["seed"], "eval skills")), EVAL_SKILLS)
+        panel = space.panel(
+            np.random.default_rng(stream_seed(self.config["seed"], "eval skills")), EVAL_SKILLS
+        )
         number = np.repeat(np.arange(len(panel)), count)  # (n * count,)
         skill, maze = np.stack(panel)[number], self.parts.eval_envs[0].maze
         paths, _ = self.play_all(frame, len(skill), lambda obs, step: skill, explore=True)
@@ -43,11 +54,17 @@ class RolloutEvaluator(Evaluator):
         return {**self.row("each_skill"), "returns": "", **maze_measures(maze, paths, number)}
 
     def task(self, frame: int) -> dict[str, Any]:
-        """Mean actions on fresh starts. `success`: the share of episodes that are paid at least once."""
+        """Mean actions on fresh starts. `success`: the share of episodes that are paid at least
+        once."""
         skills = self.parts.skills.evaluation(
-            np.random.default_rng(stream_seed(self.config["seed"], "eval skills", frame)))
-        _, total = self.play_all(frame, self.config["num_eval_episodes"], lambda obs, step: skills.select_many(
-            obs, step, first=step == 0), explore=False)
+            np.random.default_rng(stream_seed(self.config["seed"], "eval skills", frame))
+        )
+        _, total = self.play_all(
+            frame,
+            self.config["num_eval_episodes"],
+            lambda obs, step: skills.select_many(obs, step, first=step == 0),
+            explore=False,
+        )
         return {**self.row(self.parts.skills.rule), "success": float((total > 0).mean())}
 
     def describe(self, row: dict[str, Any]) -> tuple[str, str]:
@@ -55,13 +72,22 @@ class RolloutEvaluator(Evaluator):
             line, words = super().describe(row)
             return f"{line}  success {row['success']:.2f}", words
         skills = len(self.parts.skills.space.panel(np.random.default_rng(), EVAL_SKILLS))
-        return (f"coverage {row['coverage']:.2f}  MI {row['mi_grid']:.2f} of {np.log(skills):.2f} nats",
-                f"coverage {row['coverage']:.2f}, MI {row['mi_grid']:.2f}")
+        return (
+            f"coverage {row['coverage']:.2f}  MI {row['mi_grid']:.2f} of {np.log(skills):.2f} nats",
+            f"coverage {row['coverage']:.2f}, MI {row['mi_grid']:.2f}",
+        )
 
-    def play_all(self, frame: int, count: int, choose_skill: Callable[[np.ndarray, int], np.ndarray], *,
-                 explore: bool) -> tuple[np.ndarray, np.ndarray]:
-        """States (N, T, obs_dim) and returns (N,) of episodes side by side, kept in `episodes` too. Actions are drawn
-        from the evaluation's own generator, so that it moves no number of the training."""
+    def play_all(
+        self,
+        frame: int,
+        count: int,
+        choose_skill: Callable[[np.ndarray, int], np.ndarray],
+        *,
+        explore: bool,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """States (N, T, obs_dim) and returns (N,) of episodes side by side, kept in `episodes` too.
+        Actions are drawn from the evaluation's own generator, so that it moves no number of the
+        training."""
         learner, seed, env = self.parts.learner, self.config["seed"], self.parts.eval_envs[0]
         rng = np.random.default_rng(stream_seed(seed, "eval actions", frame))
         obs = env.reset(np.random.default_rng(stream_seed(seed, "eval", frame)), count)
@@ -73,21 +99,29 @@ class RolloutEvaluator(Evaluator):
             states.append(obs)
             total += reward
         paths, chosen = np.stack(states, 1), np.stack(skills, 1)
-        self.episodes = [Episode(float(t), s, z) for t, s, z in zip(total, paths, chosen, strict=True)]
+        self.episodes = [
+            Episode(float(t), s, z) for t, s, z in zip(total, paths, chosen, strict=True)
+        ]
         return paths, total
 
 
 class RolloutRunner(Runner):
-    """A step of this loop is a whole cycle. Pre-training: a rollout for the objective's networks, then a fresh one for
-    the policy (EDL), one skill per episode. Fine-tuning: one rollout, whose skills the source chooses step by step; a
-    selector learns from a replay of its own.
+    """A step of this loop is a whole cycle. Pre-training: a rollout for the objective's networks,
+    then a fresh one for the policy (EDL), one skill per episode. Fine-tuning: one rollout, whose
+    skills the source chooses step by step; a selector learns from a replay of its own.
 
-    Between cycles no episode is open, so a checkpoint needs nothing of the environment but its random stream.
+    Between cycles no episode is open, so a checkpoint needs nothing of the environment but its
+    random stream.
     """
 
     def make_evaluator(self) -> RolloutEvaluator:
-        return RolloutEvaluator(self.config, self.directory, self.parts, pause=self._pause,
-                                act=lambda obs, skills: self._act(obs, skills, explore=False))
+        return RolloutEvaluator(
+            self.config,
+            self.directory,
+            self.parts,
+            pause=self._pause,
+            act=lambda obs, skills: self._act(obs, skills, explore=False),
+        )
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -103,7 +137,8 @@ class RolloutRunner(Runner):
         self._require_finite()  # a cycle is long, so each one can afford to look
 
     def _collect(self, count: int) -> list[Rollout]:
-        """`count` rollouts of `env.count` whole episodes. The policy rests meanwhile, so all are played at once."""
+        """`count` rollouts of `env.count` whole episodes. The policy rests meanwhile, so all are
+        played at once."""
         p, rows = self.parts, []
         obs = p.env.reset(p.rng.numpy("env"), count * p.env.count)  # (N, obs_dim)
         lane_step = self.step // len(obs)  # steps that each lane has made
@@ -118,15 +153,26 @@ class RolloutRunner(Runner):
             obs = following
         self.step += len(obs) * p.env.steps
         self.episodes += len(obs)
-        self.logger.add({"episode/return": torch.tensor(float(np.mean(np.sum([row[2] for row in rows], 0))))})
-        fields = [torch.from_numpy(np.stack(field)).to(p.learner.device) for field in zip(*rows, strict=True)]
-        return [Rollout(*parts) for parts in zip(*(field.split(p.env.count, 1) for field in fields), strict=True)]
+        self.logger.add(
+            {"episode/return": torch.tensor(float(np.mean(np.sum([row[2] for row in rows], 0))))}
+        )
+        fields = [
+            torch.from_numpy(np.stack(field)).to(p.learner.device)
+            for field in zip(*rows, strict=True)
+        ]
+        return [
+            Rollout(*parts)
+            for parts in zip(*(field.split(p.env.count, 1) for field in fields), strict=True)
+        ]
 
     def _teach_selector(self, rollout: Rollout) -> None:
-        """Its replay takes the episodes one after the other; it makes the updates that their steps are worth."""
+        """Its replay takes the episodes one after the other; it makes the updates that their steps
+        are worth."""
         p = self.parts
         obs, action, reward, following, skill = (
-            getattr(rollout, name).cpu().numpy() for name in ("obs", "action", "reward", "next_obs", "skill"))
+            getattr(rollout, name).cpu().numpy()
+            for name in ("obs", "action", "reward", "next_obs", "skill")
+        )
         steps, lanes = reward.shape
         for n in range(lanes):
             p.memory.begin(obs[0, n])
@@ -135,7 +181,7 @@ class RolloutRunner(Runner):
         for _ in range(steps * lanes // p.skills.update_every_steps):
             self.logger.add(p.skills.improve(p.memory, self.step // lanes))
 
-    # --------------------------------------------------------------------------------------------- records
+    # -------------------------------------------------------------------------------------- records
 
     def _env_state(self) -> dict[str, Any]:
         return {}

@@ -1,4 +1,5 @@
-"""Films of episodes: frames with a few words in them, as an mp4 that any player opens (H.264, yuv420p)."""
+"""Films of episodes: frames with a few words in them, as an mp4 that any player opens (H.264,
+yuv420p)."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from utils import UserError, write_atomic
 
 MOST_FPS = 25  # of a film in real time: more costs rendering and shows nothing new
 UNKNOWN_FPS = 20  # URLB's, where the environment has no clock
-# Near lossless to the eye; preset=medium: twice the time, 4 % smaller. mbtree would save a quarter, but where a side is
-# no multiple of 16 x264 then weighs blocks by memory that nobody wrote: other bytes in another process.
+# Near lossless to the eye; preset=medium: twice the time, 4 % smaller. mbtree would save a quarter,
+# but where a side is no multiple of 16 x264 then weighs blocks by memory that nobody wrote: other
+# bytes in another process.
 ENCODER = {"crf": "20", "preset": "veryfast", "x264-params": "mbtree=0"}
 
 
@@ -33,7 +35,8 @@ def control_seconds(env: Env) -> float | None:
 
 
 def pace(env: Env, action_repeat: int = 1) -> tuple[int, int]:
-    """(every, fps): every how many steps to draw, and at which rate the film then runs in simulated time."""
+    """(every, fps): every how many steps to draw, and at which rate the film then runs in simulated
+    time."""
     seconds = control_seconds(env)
     if seconds is None:
         return 1, UNKNOWN_FPS
@@ -41,7 +44,7 @@ def pace(env: Env, action_repeat: int = 1) -> tuple[int, int]:
     return every, max(1, round(1 / (seconds * action_repeat * every)))
 
 
-# ------------------------------------------------------------------------------------------------------ words
+# -------------------------------------------------------------------------------------------- words
 
 
 @functools.cache
@@ -50,34 +53,43 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 
 
 def name_skill(skill: np.ndarray) -> str:
-    """"skill 3" for a one-hot, the first entries of another vector, nothing for an empty one."""
+    """ "skill 3" for a one-hot, the first entries of another vector, nothing for an empty one."""
     if skill.size == 0:
         return ""
     if np.count_nonzero(skill) == 1 and skill.max() == 1:
         return f"skill {int(skill.argmax())}"
-    first = ", ".join(f"{round(float(value), 1) + 0.0:.1f}" for value in skill[:3])  # + 0.0: no "-0.0"
+    first = ", ".join(
+        f"{round(float(value), 1) + 0.0:.1f}" for value in skill[:3]
+    )  # + 0.0: no "-0.0"
     return f"z ({first}{', ...' if skill.size > 3 else ''})"
 
 
 def write_on(frame: np.ndarray, top: str = "", bottom: str = "") -> np.ndarray:
-    """A copy with a line at the top and one at the bottom, light with a dark rim: legible on any ground."""
+    """A copy with a line at the top and one at the bottom, light with a dark rim: legible on any
+    ground."""
     image = Image.fromarray(frame)
     draw = ImageDraw.Draw(image)
     height, width = frame.shape[:2]
     letters = max(12, height // 16)
-    style = {"font": font(letters), "fill": "white", "stroke_width": max(1, letters // 10), "stroke_fill": "black"}
+    style = {
+        "font": font(letters),
+        "fill": "white",
+        "stroke_width": max(1, letters // 10),
+        "stroke_fill": "black",
+    }
     margin = letters // 3
     draw.text((margin, margin), top, anchor="la", **style)
     draw.text((margin, height - margin), bottom, anchor="ld", **style)
     return np.array(image)
 
 
-# ------------------------------------------------------------------------------------------------------- film
+# --------------------------------------------------------------------------------------------- film
 
 
 def import_av():
-    """PyAV, only where a film is made. It is released every few months and encodes in this process, into any file
-    object; imageio-ffmpeg, a fifth smaller, pipes to a second program that writes to a path.
+    """PyAV, only where a film is made. It is released every few months and encodes in this process,
+    into any file object; imageio-ffmpeg, a fifth smaller, pipes to a second program that writes to
+    a path.
     """
     try:
         import av
@@ -87,11 +99,15 @@ def import_av():
 
 
 def write_film(path: Path, frames: Iterable[np.ndarray], fps: int) -> None:
-    """Frames (H, W, 3) uint8 of one shape, in place at once. Odd sides get one more row or column: yuv420p halves."""
+    """Frames (H, W, 3) uint8 of one shape, in place at once. Odd sides get one more row or column:
+    yuv420p halves."""
     av, file = import_av(), io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options=ENCODER)
-        stream.pix_fmt, stream.codec_context.thread_count = "yuv420p", 1  # a training run beside it needs the cores
+        stream.pix_fmt, stream.codec_context.thread_count = (
+            "yuv420p",
+            1,
+        )  # a training run beside it needs the cores
         for number, frame in enumerate(frames):
             height, width = frame.shape[:2]
             frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
@@ -111,10 +127,11 @@ def require(env: Env) -> None:
 
 
 class Recorder:
-    """Films an episode: call `add` after every environment step and `close` at the end, which writes the file.
+    """Films an episode: call `add` after every environment step and `close` at the end, which
+    writes the file.
 
-    Draws the first step and every `every`-th after it. Without steps, or when a `with` block is left by an error, no
-    file is written.
+    Draws the first step and every `every`-th after it. Without steps, or when a `with` block is
+    left by an error, no file is written.
     """
 
     def __init__(self, path: Path, *, size: int, fps: int, every: int):
@@ -137,7 +154,10 @@ class Recorder:
         self.renderer.close()
         if self.frames:
             shape = (self.size, self.size, 3)
-            plain = (np.frombuffer(zlib.decompress(packed), np.uint8).reshape(shape) for packed in self.frames)
+            plain = (
+                np.frombuffer(zlib.decompress(packed), np.uint8).reshape(shape)
+                for packed in self.frames
+            )
             write_film(self.path, plain, self.fps)
             self.frames = []
 

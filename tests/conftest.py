@@ -23,18 +23,24 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def absl_closes_no_stream_of_pytest():
-    """dm_control loads absl, whose handler keeps the stderr of that moment and closes it when Hydra sets up logging."""
+    """dm_control loads absl, whose handler keeps the stderr of that moment and closes it when Hydra
+    sets up logging."""
     if logging := sys.modules.get("absl.logging"):
         logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 
 @pytest.fixture
 def cli(monkeypatch, capsys, tmp_path):
-    """cli("pretrain", "agent=amped", ...) as on the command line, at preset=smoke, without a new process."""
+    """cli("pretrain", "agent=amped", ...) as on the command line, at preset=smoke, without a new
+    process."""
 
     def call(script: str, *args: str) -> Output:
         given = {a.partition("=")[0] for a in args}
-        defaults = [f"{k}={v}" for k, v in (("preset", "smoke"), ("run_root", tmp_path / "runs")) if k not in given]
+        defaults = [
+            f"{k}={v}"
+            for k, v in (("preset", "smoke"), ("run_root", tmp_path / "runs"))
+            if k not in given
+        ]
         monkeypatch.setattr(sys, "argv", [f"{script}.py", *args, *defaults])
         monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
         capsys.readouterr()
@@ -52,7 +58,8 @@ def cli(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def whole(cli, tmp_path_factory):
-    """whole("domain=jaco"): run_root of a pre-training that nothing disturbed, made once for all tests of a process."""
+    """whole("domain=jaco"): run_root of a pre-training that nothing disturbed, made once for all
+    tests of a process."""
 
     def call(*args: str) -> Path:
         if args not in MADE:
@@ -66,7 +73,8 @@ def whole(cli, tmp_path_factory):
 
 @pytest.fixture
 def run_main(monkeypatch, capsys):
-    """run_main(module.main, "key=value", ...): a command without Hydra as a user calls it, without a new process."""
+    """run_main(module.main, "key=value", ...): a command without Hydra as a user calls it, without
+    a new process."""
 
     def call(main, *args) -> Output:
         monkeypatch.setattr(sys, "argv", ["command", *map(str, args)])

@@ -20,12 +20,29 @@ def results(tmp_path_factory):
 
 
 def numbers(tree):
-    return [n for value in tree.values() for n in (numbers(value) if isinstance(value, dict) else [value])]
+    return [
+        n
+        for value in tree.values()
+        for n in (numbers(value) if isinstance(value, dict) else [value])
+    ]
 
 
 def test_every_part_is_there_and_every_number_is_positive(results):
-    assert results.keys() == {"machine", "versions", "update", "cost", "env", "replay", "loop", "evaluation", "maze"}
-    assert results["machine"].keys() == {"cpu", "cores", "threads", "memory_gb"} and results["machine"]["cpu"]
+    assert results.keys() == {
+        "machine",
+        "versions",
+        "update",
+        "cost",
+        "env",
+        "replay",
+        "loop",
+        "evaluation",
+        "maze",
+    }
+    assert (
+        results["machine"].keys() == {"cpu", "cores", "threads", "memory_gb"}
+        and results["machine"]["cpu"]
+    )
     for part in ("update", "cost", "env", "replay", "loop", "evaluation", "maze"):
         assert all(math.isfinite(n) and n > 0 for n in numbers(results[part])), part
     assert "amped" in benchmarks.table(results)
@@ -35,8 +52,10 @@ def test_the_update_is_measured_beside_its_products_and_its_reference(results):
     common = {"ms", "gflop", "gemm_ms", "gemm_share", "operators", "peak_mb"}
     assert results["update"].keys() == {"amped", "cic", "ddpg"}
     for agent, sizes in results["update"].items():
-        assert all(row.keys() == common | ({"reference_ms", "ratio"} if agent == "amped" else set())
-                   for row in sizes.values())
+        assert all(
+            row.keys() == common | ({"reference_ms", "ratio"} if agent == "amped" else set())
+            for row in sizes.values()
+        )
     assert results["replay"].keys() == {"sample_ms", "add_us", "loop_sample_ms", "ratio"}
     assert all(row.keys() == {"fps", "ceiling_fps"} for row in results["loop"].values())
     assert {"amped", "ddpg"} <= results["cost"].keys() and results["cost"]["ddpg"]["over_ddpg"] == 1
@@ -53,13 +72,17 @@ def test_an_update_holds_no_more_than_three_pairwise_matrices_at_a_time():
     amped = cost.updater("amped", "preset=cpu")
     amped()  # optimisers get their state, gradients their place
     _, largest = update.allocations(amped)
-    assert largest <= 3 * 4 * amped.learner.batch_size**2  # bytes; as many rows as hidden units, as at the paper's size
+    assert (
+        largest <= 3 * 4 * amped.learner.batch_size**2
+    )  # bytes; as many rows as hidden units, as at the paper's size
 
 
 def test_the_paper_size_update_stays_within_93_gflop():
     """Counted on `meta`, where nothing is computed."""
     test_meta_device = pytest.importorskip("test_meta_device")
-    objective, learner, memory = test_meta_device.build(test_meta_device.composed("agent=amped", "preset=paper"))
+    objective, learner, memory = test_meta_device.build(
+        test_meta_device.composed("agent=amped", "preset=paper")
+    )
     learner.batch_size = 1024
     assert update.gflop(lambda: learner.learn(memory, objective, 2)) <= 93
 

@@ -24,7 +24,9 @@ EXCEPTIONS = {("utils", "agent.policy")}
 def sources():
     for room in FLOOR:
         folder = ROOT / room
-        for file in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]:
+        for file in (
+            sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+        ):
             yield room, file
 
 
@@ -59,8 +61,12 @@ def test_a_room_imports_only_what_stands_below_it(room):
 
 def test_every_python_file_of_the_repository_has_a_room():
     aside = {"tests", "docs", "notebooks", "runs", "build"}
-    rooms = {path.stem for path in ROOT.iterdir()
-             if path.suffix == ".py" or (path.is_dir() and not path.name.startswith(".") and any(path.rglob("*.py")))}
+    rooms = {
+        path.stem
+        for path in ROOT.iterdir()
+        if path.suffix == ".py"
+        or (path.is_dir() and not path.name.startswith(".") and any(path.rglob("*.py")))
+    }
     assert rooms - aside == set(FLOOR)
 
 
@@ -68,4 +74,6 @@ def test_the_rule_sees_upward_imports_inside_functions_and_between_neighbours():
     assert upward("utils", "def f():\n    from agent.base import Objective\n") == {"agent.base"}
     assert upward("agent", "import envs.maze") == {"envs.maze"}
     assert upward("run", "from analysis.maze import x") == {"analysis.maze"}
-    assert not upward("run", "import numpy\nfrom agent.base import Objective\nfrom run import video")
+    assert not upward(
+        "run", "import numpy\nfrom agent.base import Objective\nfrom run import video"
+    )

@@ -58,18 +58,33 @@ def test_the_method_example_is_an_agent_that_trains(cli, tmp_path, monkeypatch):
 
 
 def test_make_demo_trains_measures_and_draws(tmp_path):
-    recipe = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    lines = [line for line in recipe.splitlines() if "pretrain.py" in line or "-m analysis." in line]
+    recipe = subprocess.run(
+        ["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    lines = [
+        line for line in recipe.splitlines() if "pretrain.py" in line or "-m analysis." in line
+    ]
     assert len(lines) == 3
     for line in lines:
-        for old, new in (("preset=cpu", "preset=smoke"), ("750000", "480"), ("--mine-steps 4000", "--mine-steps 20"),
-                         ("pretrain.py", str(ROOT / "pretrain.py"))):
+        for old, new in (
+            ("preset=cpu", "preset=smoke"),
+            ("750000", "480"),
+            ("--mine-steps 4000", "--mine-steps 20"),
+            ("pretrain.py", str(ROOT / "pretrain.py")),
+        ):
             line = line.replace(old, new)
         _, *args = shlex.split(line)
-        done = subprocess.run([sys.executable, *args], cwd=tmp_path, capture_output=True, text=True,
-                              env={**os.environ, "PYTHONPATH": str(ROOT)})
+        done = subprocess.run(
+            [sys.executable, *args],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
         assert done.returncode == 0, done.stderr
-    assert (tmp_path / "runs/demo.png").stat().st_size > 1000 and (tmp_path / "runs/demo.csv").exists()
+    assert (tmp_path / "runs/demo.png").stat().st_size > 1000 and (
+        tmp_path / "runs/demo.csv"
+    ).exists()
 
 
 def test_every_agent_and_preset_is_named():

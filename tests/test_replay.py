@@ -1,4 +1,5 @@
-"""The ring gives whole n-step transitions of one episode, each with the skill that chose its action."""
+"""The ring gives whole n-step transitions of one episode, each with the skill that chose its
+action."""
 
 import io
 
@@ -12,13 +13,33 @@ from replay_buffer import DeviceReplayBuffer, ReplayBuffer
 from utils import UserError
 
 SKILLS = 4
-HALF = 0.5  # powers of a half and small whole numbers add up without rounding, so rows are compared exactly
+# powers of a half and small whole numbers add up without rounding, so rows are compared exactly
+HALF = 0.5
 
 
-def make(*, capacity=23, nstep=3, gamma=HALF, skill_index="acting", obs_dim=2, action_dim=2, skill_dim=SKILLS, seed=0,
-         **more):
-    return ReplayBuffer(obs_dim=obs_dim, action_dim=action_dim, skill_dim=skill_dim, capacity=capacity, nstep=nstep,
-                        gamma=gamma, skill_index=skill_index, rng=np.random.default_rng(seed), **more)
+def make(
+    *,
+    capacity=23,
+    nstep=3,
+    gamma=HALF,
+    skill_index="acting",
+    obs_dim=2,
+    action_dim=2,
+    skill_dim=SKILLS,
+    seed=0,
+    **more,
+):
+    return ReplayBuffer(
+        obs_dim=obs_dim,
+        action_dim=action_dim,
+        skill_dim=skill_dim,
+        capacity=capacity,
+        nstep=nstep,
+        gamma=gamma,
+        skill_index=skill_index,
+        rng=np.random.default_rng(seed),
+        **more,
+    )
 
 
 def what_happens(episode, step):
@@ -29,9 +50,11 @@ def what_happens(episode, step):
 
 
 class Diary:
-    """A buffer and, beside it, all that was ever put in: the ring is the last `capacity` time steps of the diary.
+    """A buffer and, beside it, all that was ever put in: the ring is the last `capacity` time steps
+    of the diary.
 
-    obs = [episode, step]. After `length` steps an episode ends, in a true terminal where `terminal` says so.
+    obs = [episode, step]. After `length` steps an episode ends, in a true terminal where `terminal`
+    says so.
     """
 
     def __init__(self, **settings):
@@ -58,7 +81,7 @@ class Diary:
 
     def starts(self):
         """Brute force: time steps of the window from which n more of the same episode are there."""
-        window, n = self.times[-self.memory.capacity:], self.memory.nstep
+        window, n = self.times[-self.memory.capacity :], self.memory.nstep
         return [window[i] for i in range(len(window) - n) if window[i + n][0] == window[i][0]]
 
     def expected(self, episode, step):
@@ -70,9 +93,15 @@ class Diary:
             reward += discount * what_happens(episode, step + i)[2]
             over = self.terminal[episode] and step + i + 1 == self.lengths[episode]
             discount *= 0.0 if over else gamma
-        return {"obs": [episode, step], "action": what_happens(episode, step)[0], "reward": [reward],
-                "discount": [discount], "next_obs": [episode, step + n], "skill": what_happens(episode, skill_step)[1],
-                "next_obs_1": [episode, step + 1]}
+        return {
+            "obs": [episode, step],
+            "action": what_happens(episode, step)[0],
+            "reward": [reward],
+            "discount": [discount],
+            "next_obs": [episode, step + n],
+            "skill": what_happens(episode, skill_step)[1],
+            "next_obs_1": [episode, step + 1],
+        }
 
     def check(self, draws_per_start=30):
         """Length, every field of every row drawn, and that every start is drawn."""
@@ -90,7 +119,9 @@ class Diary:
         for (episode, step), rows in drawn.items():
             for name, value in self.expected(episode, step).items():
                 field = getattr(batch, name)[rows].numpy()
-                np.testing.assert_array_equal(field, np.broadcast_to(np.float32(value), field.shape), err_msg=name)
+                np.testing.assert_array_equal(
+                    field, np.broadcast_to(np.float32(value), field.shape), err_msg=name
+                )
 
 
 def odd_lengths(count, longest, seed=3):
@@ -104,7 +135,9 @@ def odd_lengths(count, longest, seed=3):
 @pytest.mark.parametrize(("nstep", "capacity"), [(1, 3), (1, 17), (3, 5), (3, 23), (5, 31)])
 def test_every_row_drawn_is_a_whole_transition_of_one_episode(nstep, capacity, skill_index):
     diary = Diary(nstep=nstep, capacity=capacity, skill_index=skill_index)
-    lengths = odd_lengths(40, 9)  # mean 5: the ring wraps several times, and some episodes are shorter than n
+    lengths = odd_lengths(
+        40, 9
+    )  # mean 5: the ring wraps several times, and some episodes are shorter than n
     assert min(lengths) < max(nstep, 2) and sum(lengths) > 5 * capacity
     for i, length in enumerate(lengths):
         for moment, _ in enumerate(diary.play(length, terminal=i % 3 == 0)):
@@ -154,8 +187,18 @@ def test_batches_have_the_declared_shapes_and_types():
     for _ in diary.play(8):
         pass
     batch = diary.memory.sample(6)
-    shapes = {"obs": 2, "action": 2, "reward": 1, "discount": 1, "next_obs": 2, "skill": SKILLS, "next_obs_1": 2}
-    assert {name: tuple(t.shape) for name, t in batch._asdict().items()} == {k: (6, d) for k, d in shapes.items()}
+    shapes = {
+        "obs": 2,
+        "action": 2,
+        "reward": 1,
+        "discount": 1,
+        "next_obs": 2,
+        "skill": SKILLS,
+        "next_obs_1": 2,
+    }
+    assert {name: tuple(t.shape) for name, t in batch._asdict().items()} == {
+        k: (6, d) for k, d in shapes.items()
+    }
     assert all(t.dtype == torch.float32 for t in batch)
 
 
@@ -177,7 +220,9 @@ def constant_reward(memory, length, *, last_discount=1.0):
     memory.begin(np.zeros(2, np.float32))
     for step in range(length):
         discount = last_discount if step + 1 == length else 1.0
-        memory.add(np.zeros(2), np.eye(SKILLS)[0], 1.0, discount, np.array([0, step + 1], np.float32))
+        memory.add(
+            np.zeros(2), np.eye(SKILLS)[0], 1.0, discount, np.array([0, step + 1], np.float32)
+        )
 
 
 def test_constant_reward_gives_the_known_three_step_sum_and_discount():
@@ -197,7 +242,9 @@ def test_a_true_terminal_stops_the_bootstrap_and_a_time_limit_does_not(last_disc
     assert 0 < at_end.sum() < 200
     np.testing.assert_allclose(batch.discount[at_end], bootstrap, rtol=1e-6)
     np.testing.assert_allclose(batch.discount[~at_end], 0.970299, rtol=1e-6)
-    np.testing.assert_allclose(batch.reward, 2.9701, rtol=1e-6)  # the rewards before the end all count
+    np.testing.assert_allclose(
+        batch.reward, 2.9701, rtol=1e-6
+    )  # the rewards before the end all count
 
 
 def test_partial_discounts_weigh_the_rewards_that_follow():
@@ -206,7 +253,9 @@ def test_partial_discounts_weigh_the_rewards_that_follow():
     for reward, discount in ((1.0, 0.5), (10.0, 0.25), (100.0, 0.75)):
         memory.add(np.zeros(2), np.eye(SKILLS)[0], reward, discount, np.zeros(2, np.float32))
     batch = memory.sample(1)
-    assert batch.reward.item() == pytest.approx(1 + 0.9 * 0.5 * 10 + 0.9**2 * 0.5 * 0.25 * 100, rel=1e-6)
+    assert batch.reward.item() == pytest.approx(
+        1 + 0.9 * 0.5 * 10 + 0.9**2 * 0.5 * 0.25 * 100, rel=1e-6
+    )
     assert batch.discount.item() == pytest.approx(0.9**3 * 0.5 * 0.25 * 0.75, rel=1e-6)
 
 
@@ -217,8 +266,16 @@ def test_partial_discounts_weigh_the_rewards_that_follow():
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_loop_stores_what_the_environment_and_the_skill_source_said(terminal, skill_index):
     env, length = Dummy(seed=1, length=7, terminal=terminal), 7
-    memory = make(obs_dim=env.obs_dim, action_dim=env.action_dim, capacity=37, skill_index=skill_index, gamma=0.99)
-    skills = Switching(SkillSpace("one_hot", SKILLS), np.random.default_rng(2), interval=3, eval_rule="per_episode")
+    memory = make(
+        obs_dim=env.obs_dim,
+        action_dim=env.action_dim,
+        capacity=37,
+        skill_index=skill_index,
+        gamma=0.99,
+    )
+    skills = Switching(
+        SkillSpace("one_hot", SKILLS), np.random.default_rng(2), interval=3, eval_rule="per_episode"
+    )
     rng, acted, time_step = np.random.default_rng(5), {}, None
     for step in range(150):
         if time_step is None or time_step.last():
@@ -241,10 +298,16 @@ def test_the_loop_stores_what_the_environment_and_the_skill_source_said(terminal
         np.testing.assert_array_equal(batch.action[row], acted[e, t][1])
         # the environment itself reports the action that it was given
         np.testing.assert_allclose(batch.next_obs_1[row, 3:], batch.action[row], atol=1e-6)
-        assert batch.reward[row].item() == pytest.approx((t + 1) + 0.99 * (t + 2) + 0.99**2 * (t + 3), rel=1e-6)
+        assert batch.reward[row].item() == pytest.approx(
+            (t + 1) + 0.99 * (t + 2) + 0.99**2 * (t + 3), rel=1e-6
+        )
         over = terminal and t + 3 == length
         assert batch.discount[row].item() == pytest.approx(0.0 if over else 0.970299, rel=1e-6)
-    changed = sum(not np.array_equal(acted[e, t][0], acted[e, t - 1][0]) for e, t in set(zip(episode, count)) if t)
+    changed = sum(
+        not np.array_equal(acted[e, t][0], acted[e, t - 1][0])
+        for e, t in set(zip(episode, count))
+        if t
+    )
     assert changed > 3  # else acting and legacy would not differ
 
 
@@ -276,7 +339,9 @@ def test_a_checkpoint_continues_bit_for_bit(episodes):
     diary = filled(seed=4, episodes=episodes)
     diary.memory.sample(7)
     file = io.BytesIO()
-    torch.save({"memory": diary.memory.state_dict(), "rng": diary.memory.rng.bit_generator.state}, file)
+    torch.save(
+        {"memory": diary.memory.state_dict(), "rng": diary.memory.rng.bit_generator.state}, file
+    )
     file.seek(0)
     state = torch.load(file, weights_only=True)
     revived = Diary(seed=99)
@@ -302,7 +367,9 @@ def test_a_checkpoint_holds_no_row_that_was_never_filled():
 @pytest.mark.parametrize(("obs_dim", "action_dim", "limit"), [(24, 6, 0.25e9), (78, 12, 0.5e9)])
 def test_a_million_rows_fit_in_memory(obs_dim, action_dim, limit):
     memory = make(obs_dim=obs_dim, action_dim=action_dim, skill_dim=16, capacity=1_000_000)
-    least = 1_000_000 * (4 * obs_dim + 4 * action_dim + 16)  # observations once, float32; skills in bytes
+    least = 1_000_000 * (
+        4 * obs_dim + 4 * action_dim + 16
+    )  # observations once, float32; skills in bytes
     assert least < memory.nbytes <= limit
 
 
@@ -332,7 +399,9 @@ def test_sampling_before_the_first_whole_transition_is_a_clear_error():
 
 @pytest.mark.parametrize("nstep", [1, 3])
 def test_a_ring_that_cannot_hold_a_transition_is_refused(nstep):
-    with pytest.raises(UserError, match=rf"replay.capacity={nstep + 1} .* needs {nstep + 2} or more"):
+    with pytest.raises(
+        UserError, match=rf"replay.capacity={nstep + 1} .* needs {nstep + 2} or more"
+    ):
         make(capacity=nstep + 1, nstep=nstep)
     make(capacity=nstep + 2, nstep=nstep)
 
@@ -344,12 +413,23 @@ def test_an_unknown_skill_index_names_the_choices():
 
 def on_device(memory, **settings):
     """One like `memory` whose batches come from a table, here on the CPU."""
-    return DeviceReplayBuffer(obs_dim=2, action_dim=2, skill_dim=SKILLS, capacity=memory.capacity, nstep=memory.nstep,
-                              gamma=memory.gamma, rng=np.random.default_rng(0), device="cpu", **settings)
+    return DeviceReplayBuffer(
+        obs_dim=2,
+        action_dim=2,
+        skill_dim=SKILLS,
+        capacity=memory.capacity,
+        nstep=memory.nstep,
+        gamma=memory.gamma,
+        rng=np.random.default_rng(0),
+        device="cpu",
+        **settings,
+    )
 
 
 @pytest.mark.parametrize("skill_index", ["acting", "legacy"])
-@pytest.mark.parametrize("every", [1, 7, 60])  # steps between batches; the last is longer than the ring
+@pytest.mark.parametrize(
+    "every", [1, 7, 60]
+)  # steps between batches; the last is longer than the ring
 def test_batches_gathered_on_a_device_are_those_gathered_here(skill_index, every):
     plain = make(skill_index=skill_index, gamma=0.99)
     other = on_device(plain, skill_index=skill_index)
@@ -360,10 +440,15 @@ def test_batches_gathered_on_a_device_are_those_gathered_here(skill_index, every
         for step in range(length):
             action, skill, reward = what_happens(episode, step)
             for memory in (plain, other):
-                memory.add(action, skill, reward / 3, 0.9, np.array([episode, step + 1], np.float32))
+                memory.add(
+                    action, skill, reward / 3, 0.9, np.array([episode, step + 1], np.float32)
+                )
             steps += 1
             if steps % every == 0 and len(plain):
-                assert all(torch.equal(a, b) for a, b in zip(plain.sample(16), other.sample(16), strict=True))
+                assert all(
+                    torch.equal(a, b)
+                    for a, b in zip(plain.sample(16), other.sample(16), strict=True)
+                )
 
 
 def test_a_table_on_a_device_is_filled_again_after_a_resume():

@@ -1,4 +1,5 @@
-"""An update as one function of tensors: a function that torch compiles, or a CUDA graph that is replayed."""
+"""An update as one function of tensors: a function that torch compiles, or a CUDA graph that is
+replayed."""
 
 from __future__ import annotations
 
@@ -17,24 +18,30 @@ Update = Callable[[list[Tensor]], Metrics]  # batches and random numbers -> metr
 
 
 class Capture:
-    """Made at the first call. Weights, statistics and generators are then as if nothing had happened before it, so
-    that a run that is continued does what an uninterrupted one does."""
+    """Made at the first call. Weights, statistics and generators are then as if nothing had
+    happened before it, so that a run that is continued does what an uninterrupted one does."""
 
     def __init__(self):
         self.wanted: list[draws.Draw] = []
         self.run: Update | None = None
 
-    def __call__(self, learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> Metrics:
+    def __call__(
+        self, learner: Trainable, objective: Objective, batches: Sequence[Batch]
+    ) -> Metrics:
         if self.run is None:
             self.wanted = self.note(learner, objective, batches)
             self.run = self.make(learner, objective, batches)
-        return self.run([*(field for batch in batches for field in batch), *(draw() for draw in self.wanted)])
+        return self.run(
+            [*(field for batch in batches for field in batch), *(draw() for draw in self.wanted)]
+        )
 
     def make(self, learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> Update:
         raise NotImplementedError
 
     @staticmethod
-    def note(learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> list[draws.Draw]:
+    def note(
+        learner: Trainable, objective: Objective, batches: Sequence[Batch]
+    ) -> list[draws.Draw]:
         """What an update draws, found by one that is taken back."""
         kept = snapshot(learner, objective)
         with draws.noting() as wanted:
@@ -46,7 +53,12 @@ class Capture:
 def snapshot(*owners: Trainable) -> list[tuple[Tensor, Tensor]]:
     """All that an update moves, and copies of it."""
     tensors = [t for owner in owners for t in (*owner.parameters(), *owner.buffers())]
-    tensors += [t for owner in owners for optimizer in owner.optimizers.values() for t in optimizer.prepare()]
+    tensors += [
+        t
+        for owner in owners
+        for optimizer in owner.optimizers.values()
+        for t in optimizer.prepare()
+    ]
     return [(t, t.detach().clone()) for t in tensors]
 
 
@@ -63,7 +75,9 @@ def as_function(learner: Trainable, objective: Objective, count: int) -> Update:
     def update(tensors: list[Tensor]) -> Metrics:
         draws.GIVEN.clear()
         draws.GIVEN.extend(tensors[count * width :])
-        metrics = learner.update(objective, [Batch(*tensors[i * width : (i + 1) * width]) for i in range(count)])
+        metrics = learner.update(
+            objective, [Batch(*tensors[i * width : (i + 1) * width]) for i in range(count)]
+        )
         assert not draws.GIVEN, "an update drew less than when it was noted"
         return metrics
 
@@ -77,21 +91,31 @@ class Compiled(Capture):
 
     def make(self, learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
-        compiled = torch.compile(as_function(learner, objective, len(batches)), fullgraph=True, dynamic=False,
-                                 backend=self.backend)
+        compiled = torch.compile(
+            as_function(learner, objective, len(batches)),
+            fullgraph=True,
+            dynamic=False,
+            backend=self.backend,
+        )
 
         def update(tensors: list[Tensor]) -> Metrics:
             try:
                 return compiled(tensors)
-            except (torch._dynamo.exc.TorchDynamoException, torch._inductor.exc.InductorError) as error:
-                raise UserError(f"compile=true does not work here ({type(error).__name__}: {first_line(error)}); "
-                                "leave it out, or install a C++ compiler if it is that") from error
+            except (
+                torch._dynamo.exc.TorchDynamoException,
+                torch._inductor.exc.InductorError,
+            ) as error:
+                raise UserError(
+                    f"compile=true does not work here ({type(error).__name__}: {first_line(error)}); "
+                    "leave it out, or install a C++ compiler if it is that"
+                ) from error
 
         return update
 
 
 class Graphed(Capture):
-    """cuda_graph: the kernels of an update, recorded once and launched together. The same numbers as without it."""
+    """cuda_graph: the kernels of an update, recorded once and launched together. The same numbers
+    as without it."""
 
     WARM_UPS = 3  # libraries choose their kernels and take their memory before the recording
 
@@ -99,10 +123,18 @@ class Graphed(Capture):
         super().__init__()
         self.required = required  # otherwise what cannot be recorded runs as it stands
 
-    def __call__(self, learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> Metrics:
-        places = [t.data_ptr() for owner in (learner, objective) for optimizer in owner.optimizers.values()
-                  for t in (optimizer.join(), *optimizer.prepare())]
-        if self.run is None or places != self.places:  # a recording writes where it wrote when it was made
+    def __call__(
+        self, learner: Trainable, objective: Objective, batches: Sequence[Batch]
+    ) -> Metrics:
+        places = [
+            t.data_ptr()
+            for owner in (learner, objective)
+            for optimizer in owner.optimizers.values()
+            for t in (optimizer.join(), *optimizer.prepare())
+        ]
+        if (
+            self.run is None or places != self.places
+        ):  # a recording writes where it wrote when it was made
             self.run, self.places = None, places
         return super().__call__(learner, objective, batches)
 
@@ -112,16 +144,22 @@ class Graphed(Capture):
             return self.record(update, batches)
         except RuntimeError as error:
             if self.required:
-                raise UserError(f"cuda_graph=true does not work here ({first_line(error)}); use cuda_graph=false"
-                                ) from error
-            print(f"warning: no CUDA graph ({first_line(error)}); the update runs without it", file=sys.stderr,
-                  flush=True)
+                raise UserError(
+                    f"cuda_graph=true does not work here ({first_line(error)}); use cuda_graph=false"
+                ) from error
+            print(
+                f"warning: no CUDA graph ({first_line(error)}); the update runs without it",
+                file=sys.stderr,
+                flush=True,
+            )
             return update
         finally:
             restore(kept)
 
     def record(self, update: Update, batches: Sequence[Batch]) -> Update:
-        inputs = [field.clone() for batch in batches for field in batch] + [draw.example() for draw in self.wanted]
+        inputs = [field.clone() for batch in batches for field in batch] + [
+            draw.example() for draw in self.wanted
+        ]
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):

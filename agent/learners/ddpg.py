@@ -23,7 +23,9 @@ from utils import Streams, UserError, choose
 Surgery = Callable[[dict[str, Tensor]], Tensor]
 
 
-def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: torch.Generator | None) -> Tensor:
+def clipped_noise(
+    mean: Tensor, stddev: float, clip: float | None, generator: torch.Generator | None
+) -> Tensor:
     """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
     noise = stddev * normal(mean.shape, generator, mean.device)
     action = mean + (noise if clip is None else noise.clamp_(-clip, clip))
@@ -43,28 +45,66 @@ def _still(module: torch.nn.Module) -> Iterator[None]:
 
 
 class DDPG(Trainable):
-    """Actor, twin critic and target. With several streams the gradients meet in `surgery` (Algorithm 1).
+    """Actor, twin critic and target. With several streams the gradients meet in `surgery`
+    (Algorithm 1).
 
-    critic_heads=shared: one Q regressed onto every stream's target with one bootstrap, as in the paper. Its fixed
-    point is a weighted mean of the targets, not their sum. per_stream: one Q and one bootstrap per stream.
+    critic_heads=shared: one Q regressed onto every stream's target with one bootstrap, as in the
+    paper. Its fixed point is a weighted mean of the targets, not their sum. per_stream: one Q and
+    one bootstrap per stream.
     """
 
-    by_hand = True  # gradients by agent/backprop.py; extensions with a critic or losses of their own take autograd's
+    # gradients by agent/backprop.py; extensions with a critic or losses of their own take
+    # autograd's
+    by_hand = True
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, streams: tuple[str, ...], surgery: Surgery,
-                 rng: Streams, hidden_dim: int, layers: int, action_input: str, critic_heads: str, surgery_scope: str,
-                 lr: float, batch_size: int, critic_target_tau: float, stddev: float, stddev_clip: float,
-                 update_every_steps: int, num_seed_steps: int, init_critic: bool, init_heads: bool, sync_target: bool,
-                 frozen: bool, conflict_every_updates: int, conflict_samples: int):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        streams: tuple[str, ...],
+        surgery: Surgery,
+        rng: Streams,
+        hidden_dim: int,
+        layers: int,
+        action_input: str,
+        critic_heads: str,
+        surgery_scope: str,
+        lr: float,
+        batch_size: int,
+        critic_target_tau: float,
+        stddev: float,
+        stddev_clip: float,
+        update_every_steps: int,
+        num_seed_steps: int,
+        init_critic: bool,
+        init_heads: bool,
+        sync_target: bool,
+        frozen: bool,
+        conflict_every_updates: int,
+        conflict_samples: int,
+    ):
         super().__init__()
-        self.per_stream = choose("learner.critic_heads", critic_heads, ("shared", "per_stream")) == "per_stream"
+        self.per_stream = (
+            choose("learner.critic_heads", critic_heads, ("shared", "per_stream")) == "per_stream"
+        )
         choose("learner.surgery_scope", surgery_scope, ("critic", "actor", "all"))
         if surgery_scope != "critic" and not self.per_stream:
-            raise UserError(f"learner.surgery_scope={surgery_scope} needs learner.critic_heads=per_stream: "
-                            "one shared Q gives the actor a single gradient")
+            raise UserError(
+                f"learner.surgery_scope={surgery_scope} needs learner.critic_heads=per_stream: "
+                "one shared Q gives the actor a single gradient"
+            )
         self.actor = Actor(obs_dim + skill_dim, action_dim, hidden_dim=hidden_dim, layers=layers)
-        self.critic = self.make_critic(obs_dim, skill_dim, action_dim, columns=len(streams) if self.per_stream else 1,
-                                       hidden_dim=hidden_dim, layers=layers, action_input=action_input)
+        self.critic = self.make_critic(
+            obs_dim,
+            skill_dim,
+            action_dim,
+            columns=len(streams) if self.per_stream else 1,
+            hidden_dim=hidden_dim,
+            layers=layers,
+            action_input=action_input,
+        )
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         self.actor_opt = self.adam("actor", self.actor.parameters(), lr)
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
@@ -74,41 +114,65 @@ class DDPG(Trainable):
         self.critic_surgery = surgery if surgery_scope in ("critic", "all") else SumGradients()
         self.actor_surgery = surgery if surgery_scope in ("actor", "all") else SumGradients()
         self.device, self.act_rng, self.learn_rng = rng.device, rng.numpy("act"), rng.torch("learn")
-        self.batch_size, self.tau, self.stddev, self.stddev_clip = batch_size, critic_target_tau, stddev, stddev_clip
+        self.batch_size, self.tau, self.stddev, self.stddev_clip = (
+            batch_size,
+            critic_target_tau,
+            stddev,
+            stddev_clip,
+        )
         self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
         self.init_critic, self.init_heads, self.sync_target = init_critic, init_heads, sync_target
         self.frozen = frozen
-        self.conflict_every_updates, self.conflict_samples = conflict_every_updates, conflict_samples
+        self.conflict_every_updates, self.conflict_samples = (
+            conflict_every_updates,
+            conflict_samples,
+        )
         self.capture: Capture | None = None  # how `learn` runs an update; None: as it stands here
         self.to(self.device)
 
-    # ------------------------------------------------------------- what a method's own extension may replace
+    # ---------------------------------------------------- what a method's own extension may replace
 
-    def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> torch.nn.Module:
+    def make_critic(
+        self, obs_dim: int, skill_dim: int, action_dim: int, **sizes
+    ) -> torch.nn.Module:
         return Critic(obs_dim + skill_dim, action_dim, **sizes)
 
-    def values(self, critic: torch.nn.Module, obs: Tensor, skill: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def values(
+        self, critic: torch.nn.Module, obs: Tensor, skill: Tensor, action: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Both Q's, (B, columns) each."""
         return critic(torch.cat([obs, skill], 1), action)
 
-    def critic_losses(self, batch: Batch, targets: dict[str, Tensor], hints: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One loss per stream. `hints` is what the objective says of the batch besides rewards; unused here."""
+    def critic_losses(
+        self, batch: Batch, targets: dict[str, Tensor], hints: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """One loss per stream. `hints` is what the objective says of the batch besides rewards;
+        unused here."""
         q1, q2 = self.values(self.critic, batch.obs, batch.skill, batch.action)
-        return {name: F.mse_loss(q1[:, c], y) + F.mse_loss(q2[:, c], y)
-                for (name, y), c in zip(targets.items(), self._columns(), strict=True)}
+        return {
+            name: F.mse_loss(q1[:, c], y) + F.mse_loss(q2[:, c], y)
+            for (name, y), c in zip(targets.items(), self._columns(), strict=True)
+        }
 
     def actor_losses(self, q: Tensor, skill: Tensor) -> dict[str, Tensor]:
         """Minus the mean of q (B, columns): one loss, or one per stream."""
         names = self.streams if self.per_stream else ("q",)
         return {name: -q[:, i].mean() for i, name in enumerate(names)}
 
-    # ---------------------------------------------------------------------------------------------- acting
+    # --------------------------------------------------------------------------------------- acting
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool,
-            rng: np.random.Generator | None = None) -> np.ndarray:
-        """Uniform during warm-up, then the mean plus noise; the mean alone, of one state or of several, when not
-        exploring, or frozen."""
+    def act(
+        self,
+        obs: np.ndarray,
+        skill: np.ndarray,
+        step: int,
+        *,
+        explore: bool,
+        rng: np.random.Generator | None = None,
+    ) -> np.ndarray:
+        """Uniform during warm-up, then the mean plus noise; the mean alone, of one state or of
+        several, when not exploring, or frozen."""
         explore, rng = explore and not self.frozen, rng or self.act_rng
         if explore and step < self.num_seed_steps:
             return rng.uniform(-1, 1, self.action_dim).astype(np.float32)
@@ -119,10 +183,12 @@ class DDPG(Trainable):
             action = (action + noise).clip(-1 + 1e-6, 1 - 1e-6)
         return action
 
-    # -------------------------------------------------------------------------------------------- learning
+    # ------------------------------------------------------------------------------------- learning
 
     def due(self, memory, step: int) -> bool:
-        ready = step >= self.num_seed_steps and step % self.update_every_steps == 0 and len(memory) > 0
+        ready = (
+            step >= self.num_seed_steps and step % self.update_every_steps == 0 and len(memory) > 0
+        )
         return ready and not self.frozen
 
     def learn(self, memory, objective: Objective, step: int) -> Metrics:
@@ -134,13 +200,17 @@ class DDPG(Trainable):
             return self.capture(self, objective, batches)
         return self.update(objective, batches, diagnose=diagnose)
 
-    def update(self, objective: Objective, batches: Sequence[Batch], *, diagnose: bool = False) -> Metrics:
+    def update(
+        self, objective: Objective, batches: Sequence[Batch], *, diagnose: bool = False
+    ) -> Metrics:
         """Encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""
         metrics: Metrics = {}
         for i, batch in enumerate(batches, 1):
             metrics |= objective.update(batch, final=i == len(batches))
         rewards, parts = objective.rewards(batch)
-        assert all(r.shape == (len(batch.obs), 1) for r in rewards.values()), {k: r.shape for k, r in rewards.items()}
+        assert all(r.shape == (len(batch.obs), 1) for r in rewards.values()), {
+            k: r.shape for k, r in rewards.items()
+        }
         metrics |= parts
         for name, r in rewards.items():
             metrics[f"reward_std/{name}"], metrics[f"reward/{name}"] = torch.std_mean(r)
@@ -151,20 +221,30 @@ class DDPG(Trainable):
         return metrics
 
     def targets(self, batch: Batch, rewards: RewardStreams) -> dict[str, Tensor]:
-        """y_k = r_k + discount * min(Q1, Q2) of the target: one bootstrap for all streams, or one each."""
+        """y_k = r_k + discount * min(Q1, Q2) of the target: one bootstrap for all streams, or one
+        each."""
         with torch.no_grad():
             x = torch.cat([batch.next_obs, batch.skill], 1)
             action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
             q = self.values(self.target, batch.next_obs, batch.skill, action)
             bootstrap = batch.discount * torch.minimum(*q)  # (B, columns)
-            return {name: r + bootstrap[:, c] for (name, r), c in zip(rewards.items(), self._columns(), strict=True)}
+            return {
+                name: r + bootstrap[:, c]
+                for (name, r), c in zip(rewards.items(), self._columns(), strict=True)
+            }
 
     def _columns(self) -> list[list[int]]:
         """Which critic column serves each stream."""
         return [[i if self.per_stream else 0] for i in range(len(self.streams))]
 
-    def update_critic(self, batch: Batch, rewards: RewardStreams, hints: dict[str, Tensor], *,
-                      diagnose: bool = False) -> Metrics:
+    def update_critic(
+        self,
+        batch: Batch,
+        rewards: RewardStreams,
+        hints: dict[str, Tensor],
+        *,
+        diagnose: bool = False,
+    ) -> Metrics:
         targets = self.targets(batch, rewards)
         metrics: Metrics = {"critic/target": torch.stack(list(targets.values())).mean()}
         if diagnose:
@@ -182,16 +262,23 @@ class DDPG(Trainable):
             losses, grads = self.actor_grads(batch)
             metrics = self._step(grads, self.actor_opt, self.actor_surgery, "actor_surgery")
         else:
-            action = clipped_noise(self.actor(self._inputs(batch)), self.stddev, self.stddev_clip, self.learn_rng)
+            action = clipped_noise(
+                self.actor(self._inputs(batch)), self.stddev, self.stddev_clip, self.learn_rng
+            )
             with _still(self.critic):  # the actor's step needs dQ/da, no critic weight gradients
-                q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
+                q = torch.minimum(
+                    *self.values(self.critic, batch.obs, batch.skill, action)
+                )  # (B, columns)
             losses = self.actor_losses(q, batch.skill)
             metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
         return metrics | {"actor/loss": sum(loss.detach() for loss in losses.values())}
 
     @torch.no_grad()
-    def critic_grads(self, batch: Batch, targets: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """`critic_losses` and their flat gradients; the losses share what they pull back through the heads."""
+    def critic_grads(
+        self, batch: Batch, targets: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """`critic_losses` and their flat gradients; the losses share what they pull back through
+        the heads."""
         traced, size = trace_twin(self.critic, self._inputs(batch), batch.action), len(batch.obs)
         losses, grads, shared = {}, {}, {}
         for (name, y), (column,) in zip(targets.items(), self._columns(), strict=True):
@@ -204,7 +291,8 @@ class DDPG(Trainable):
 
     @torch.no_grad()
     def actor_grads(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """`actor_losses` and their flat gradients. Without critic weight gradients: the step needs dQ/da alone."""
+        """`actor_losses` and their flat gradients. Without critic weight gradients: the step needs
+        dQ/da alone."""
         x, size = self._inputs(batch), len(batch.obs)
         actor = trace_actor(self.actor, x)
         action = clipped_noise(actor.mean, self.stddev, self.stddev_clip, self.learn_rng)
@@ -224,14 +312,18 @@ class DDPG(Trainable):
     def _inputs(self, batch: Batch) -> Tensor:
         return torch.cat([batch.obs, batch.skill], 1)
 
-    def _descend(self, losses: dict[str, Tensor], optimizer, surgery: Surgery, label: str) -> Metrics:
+    def _descend(
+        self, losses: dict[str, Tensor], optimizer, surgery: Surgery, label: str
+    ) -> Metrics:
         """One optimiser step by autograd: plainly for one loss, through the surgery for several."""
         if len(losses) == 1:
             descend(next(iter(losses.values())), optimizer)
             return {}
         last = list(losses)[-1]
-        grads = {name: flat_grad(loss, optimizer.parameters, retain_graph=name != last)
-                 for name, loss in losses.items()}
+        grads = {
+            name: flat_grad(loss, optimizer.parameters, retain_graph=name != last)
+            for name, loss in losses.items()
+        }
         return self._step(grads, optimizer, surgery, label)
 
     def _step(self, grads: dict[str, Tensor], optimizer, surgery: Surgery, label: str) -> Metrics:
@@ -242,7 +334,8 @@ class DDPG(Trainable):
         return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}
 
     def sample_conflict(self, batch: Batch, targets: dict[str, Tensor]) -> Tensor:
-        """The paper's conflict ratio: the share of samples whose two critic gradients have a negative product."""
+        """The paper's conflict ratio: the share of samples whose two critic gradients have a
+        negative product."""
         parameters = {k: p.detach() for k, p in self.critic.named_parameters()}
         n, columns = self.conflict_samples, self._columns()
 
@@ -261,10 +354,11 @@ class DDPG(Trainable):
         products = torch.func.vmap(product, chunk_size=8)(x[:n], batch.action[:n], y1[:n], y2[:n])
         return (products < 0).float().mean()
 
-    # ------------------------------------------------------------------------------------------ warm start
+    # ----------------------------------------------------------------------------------- warm start
 
     def warm_start(self, state: Mapping[str, Tensor]) -> None:
-        """What survives pre-training: the actor and the critic's trunk. Q heads and optimisers start afresh."""
+        """What survives pre-training: the actor and the critic's trunk. Q heads and optimisers
+        start afresh."""
         self.actor.load_state_dict(_under(state, "actor."))
         if self.init_critic:
             self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))

@@ -1,4 +1,5 @@
-"""Stochastic policies of PPO, and its small nets, whose gradients for several losses share their products."""
+"""Stochastic policies of PPO, and its small nets, whose gradients for several losses share their
+products."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ def trace(net: nn.Sequential, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 def pull_back(net: nn.Sequential, inputs: list[Tensor], grad: Tensor) -> Tensor:
     """Gradients (K, P) of K losses over all parameters, from those over the outputs (K, B, out).
 
-    autograd would go through the net once for each loss; the K gradients differ in the first factor alone, so here
-    they share every product.
+    autograd would go through the net once for each loss; the K gradients differ in the first factor
+    alone, so here they share every product.
     """
     count, size = grad.shape[:2]
     flat: list[Tensor] = []
@@ -49,7 +50,8 @@ def pull_back(net: nn.Sequential, inputs: list[Tensor], grad: Tensor) -> Tensor:
 
 
 class InputNorm(nn.Module):
-    """EDL's: inputs, the skill's too, centred and divided by the deviation of all that was learned from; within +-5."""
+    """EDL's: inputs, the skill's too, centred and divided by the deviation of all that was learned
+    from; within +-5."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -71,9 +73,12 @@ class InputNorm(nn.Module):
 
 
 class BetaPolicy(nn.Module):
-    """EDL's: an action is 2x - 1 with x ~ Beta(c0, c1), c = 1.05 + softplus, so that density has one peak."""
+    """EDL's: an action is 2x - 1 with x ~ Beta(c0, c1), c = 1.05 + softplus, so that density has
+    one peak."""
 
-    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, normalize: bool = False):
+    def __init__(
+        self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, normalize: bool = False
+    ):
         super().__init__()
         self.norm = InputNorm(in_dim) if normalize else nn.Identity()
         self.net = layered(in_dim, hidden_dim, layers, 2 * action_dim)
@@ -98,7 +103,8 @@ class BetaPolicy(nn.Module):
         return pull_back(self.net, inputs, grad)
 
     def evaluate(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """log-density of actions, up to the constant of 2x - 1, and entropy averaged over their entries: (B,) each."""
+        """log-density of actions, up to the constant of 2x - 1, and entropy averaged over their
+        entries: (B,) each."""
         return self.slopes(raw, action)[:2]
 
     def slopes(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -121,7 +127,9 @@ class BetaPolicy(nn.Module):
 class TanhGaussian(nn.Module):
     """The paper's appendix: a tanh of a Gaussian, with one learned deviation per entry."""
 
-    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, normalize: bool = False):
+    def __init__(
+        self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, normalize: bool = False
+    ):
         super().__init__()
         self.log_std = nn.Parameter(torch.zeros(action_dim))
         self.norm = InputNorm(in_dim) if normalize else nn.Identity()
@@ -141,7 +149,9 @@ class TanhGaussian(nn.Module):
 
     def pull_back(self, inputs: list[Tensor], grad: Tensor) -> Tensor:
         mean, log_std = grad.chunk(2, -1)
-        return torch.cat([log_std.sum(1), pull_back(self.net, inputs, mean)], 1)  # in the order of parameters()
+        return torch.cat(
+            [log_std.sum(1), pull_back(self.net, inputs, mean)], 1
+        )  # in the order of parameters()
 
     def evaluate(self, raw: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """As BetaPolicy's. The entropy is the Gaussian's: that of its tanh has no closed form."""
@@ -154,7 +164,9 @@ class TanhGaussian(nn.Module):
         log_prob = gaussian - torch.log1p(-action.square() + 1e-6)
         entropy = log_std + 0.5 * math.log(2 * math.pi * math.e)
         d_log_prob = torch.cat([noise / log_std.exp(), noise.square() - 1], -1)
-        d_entropy = torch.cat([torch.zeros_like(mean), torch.full_like(log_std, 1 / action.shape[-1])], -1)
+        d_entropy = torch.cat(
+            [torch.zeros_like(mean), torch.full_like(log_std, 1 / action.shape[-1])], -1
+        )
         return log_prob.sum(-1), entropy.mean(-1), d_log_prob, d_entropy
 
 

@@ -19,7 +19,8 @@ Surgery = Callable[[dict[str, Tensor]], Tensor]
 
 
 class Rollout(NamedTuple):
-    """N episodes of T steps side by side. Every episode ends by a time limit, so the last state is bootstrapped."""
+    """N episodes of T steps side by side. Every episode ends by a time limit, so the last state is
+    bootstrapped."""
 
     obs: Tensor  # (T, N, obs_dim)
     action: Tensor  # (T, N, action_dim)
@@ -29,13 +30,17 @@ class Rollout(NamedTuple):
 
     def pooled(self, gamma: float) -> Batch:
         """All transitions of all episodes as one batch: what objectives see."""
-        flat = [x.flatten(0, 1) for x in (self.obs, self.action, self.reward.unsqueeze(2), self.next_obs, self.skill)]
+        flat = [
+            x.flatten(0, 1)
+            for x in (self.obs, self.action, self.reward.unsqueeze(2), self.next_obs, self.skill)
+        ]
         obs, action, reward, next_obs, skill = flat
         return Batch(obs, action, reward, torch.full_like(reward, gamma), next_obs, skill, next_obs)
 
 
 def gae(reward: Tensor, value: Tensor, *, gamma: float, lam: float) -> Tensor:
-    """Generalised advantage estimates (T, N) within each episode; value (T + 1, N) holds that of the last state too."""
+    """Generalised advantage estimates (T, N) within each episode; value (T + 1, N) holds that of
+    the last state too."""
     delta = reward + gamma * value[1:] - value[:-1]
     advantage = torch.zeros_like(delta)
     following = torch.zeros_like(delta[0])
@@ -46,27 +51,60 @@ def gae(reward: Tensor, value: Tensor, *, gamma: float, lam: float) -> Tensor:
 
 
 class PPO(Trainable):
-    """Policy and value nets of (s, z). With several streams each has its own advantages and value head, and the
-    gradients of the streams' losses meet in `surgery`; the entropy bonus joins after it.
+    """Policy and value nets of (s, z). With several streams each has its own advantages and value
+    head, and the gradients of the streams' losses meet in `surgery`; the entropy bonus joins after
+    it.
 
-    adv_norm: per_stream (each advantage has unit deviation), joint (their sum has: alpha keeps its meaning), none.
-    reward_scale: per_stream or joint centre rewards and divide by a running deviation; none leaves them. Episodes have
-    one length, so a constant per step prefers no policy, but a value net would have to learn it first.
+    adv_norm: per_stream (each advantage has unit deviation), joint (their sum has: alpha keeps its
+    meaning), none. reward_scale: per_stream or joint centre rewards and divide by a running
+    deviation; none leaves them. Episodes have one length, so a constant per step prefers no policy,
+    but a value net would have to learn it first.
     """
 
-    def __init__(self, *, obs_dim: int, action_dim: int, skill_dim: int, streams: tuple[str, ...], surgery: Surgery,
-                 rng: Streams, policy: str, hidden_dim: int, layers: int, lr: float, adam_eps: float, gamma: float,
-                 gae_lambda: float, clip: float, value_weight: float, entropy_weight: float, epochs: int,
-                 minibatches: int, objective_epochs: int, fresh_rollouts: bool, value_heads: str, adv_norm: str,
-                 reward_scale: str, reward_window: int, normalize_inputs: bool, surgery_scope: str, frozen: bool):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        action_dim: int,
+        skill_dim: int,
+        streams: tuple[str, ...],
+        surgery: Surgery,
+        rng: Streams,
+        policy: str,
+        hidden_dim: int,
+        layers: int,
+        lr: float,
+        adam_eps: float,
+        gamma: float,
+        gae_lambda: float,
+        clip: float,
+        value_weight: float,
+        entropy_weight: float,
+        epochs: int,
+        minibatches: int,
+        objective_epochs: int,
+        fresh_rollouts: bool,
+        value_heads: str,
+        adv_norm: str,
+        reward_scale: str,
+        reward_window: int,
+        normalize_inputs: bool,
+        surgery_scope: str,
+        frozen: bool,
+    ):
         super().__init__()
-        self.per_stream = choose("learner.value_heads", value_heads, ("per_stream", "shared")) == "per_stream"
+        self.per_stream = (
+            choose("learner.value_heads", value_heads, ("per_stream", "shared")) == "per_stream"
+        )
         self.adv_norm = choose("learner.adv_norm", adv_norm, ("per_stream", "joint", "none"))
-        self.reward_scale = choose("learner.reward_scale", reward_scale, ("per_stream", "joint", "none"))
+        self.reward_scale = choose(
+            "learner.reward_scale", reward_scale, ("per_stream", "joint", "none")
+        )
         scope = choose("learner.surgery_scope", surgery_scope, ("all", "policy", "value"))
         in_dim = obs_dim + skill_dim
         self.policy = POLICIES[choose("learner.policy", policy, tuple(POLICIES))](
-            in_dim, action_dim, hidden_dim=hidden_dim, layers=layers, normalize=normalize_inputs)
+            in_dim, action_dim, hidden_dim=hidden_dim, layers=layers, normalize=normalize_inputs
+        )
         self.value = layered(in_dim, hidden_dim, layers, len(streams) if self.per_stream else 1)
         self.opt = self.adam("ppo", self.parameters(), lr, eps=adam_eps)
         # Running moments of the rewards: of each stream, and of their sum.
@@ -82,21 +120,33 @@ class PPO(Trainable):
         self.value_weight, self.entropy_weight = value_weight, entropy_weight
         self.epochs, self.minibatches = epochs, minibatches
         self.objective_epochs, self.fresh_rollouts = objective_epochs, fresh_rollouts
-        self.device, self.act_rng, self.shuffle_rng = rng.device, rng.numpy("act"), rng.torch("shuffle")
+        self.device, self.act_rng, self.shuffle_rng = (
+            rng.device,
+            rng.numpy("act"),
+            rng.torch("shuffle"),
+        )
         self.to(self.device)
 
-    # ---------------------------------------------------------------------------------------------- acting
+    # --------------------------------------------------------------------------------------- acting
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, skill: np.ndarray, step: int, *, explore: bool,
-            rng: np.random.Generator | None = None) -> np.ndarray:
-        """Actions (N, A), drawn from `rng` (its own where none is given); the mean action when not exploring."""
+    def act(
+        self,
+        obs: np.ndarray,
+        skill: np.ndarray,
+        step: int,
+        *,
+        explore: bool,
+        rng: np.random.Generator | None = None,
+    ) -> np.ndarray:
+        """Actions (N, A), drawn from `rng` (its own where none is given); the mean action when not
+        exploring."""
         x = torch.from_numpy(np.concatenate([obs, skill], -1)).to(self.device)
         if not explore or self.frozen:
             return self.policy(x).cpu().numpy()
         return self.policy.sample(x, rng or self.act_rng).cpu().numpy()
 
-    # -------------------------------------------------------------------------------------------- learning
+    # ------------------------------------------------------------------------------------- learning
 
     def minibatch_rows(self, count: int, epochs: int):
         """`minibatches` disjoint parts of all rows, `epochs` times, each time in a new order."""
@@ -105,19 +155,22 @@ class PPO(Trainable):
             yield from order.chunk(self.minibatches)
 
     def rollouts_wanted(self, objective: Objective) -> int:
-        """Per cycle: one for the policy, and with `fresh_rollouts` one before it for an objective that learns (EDL)."""
+        """Per cycle: one for the policy, and with `fresh_rollouts` one before it for an objective
+        that learns (EDL)."""
         return 2 if objective.optimizers and self.fresh_rollouts else 1
 
     def due(self, memory: Sequence[Rollout], step: int) -> bool:
         return not self.frozen
 
     def learn(self, memory: Sequence[Rollout], objective: Objective, step: int) -> Metrics:
-        """One cycle: the objective's networks learn from the first rollout, the policy from the last."""
+        """One cycle: the objective's networks learn from the first rollout, the policy from the
+        last."""
         metrics = self.teach(memory[0], objective) if objective.optimizers else {}
         return metrics | self.improve(memory[-1], objective)
 
     def teach(self, rollout: Rollout, objective: Objective) -> Metrics:
-        """The objective's own networks learn from a rollout, before another one is rewarded by them (EDL)."""
+        """The objective's own networks learn from a rollout, before another one is rewarded by them
+        (EDL)."""
         pooled, metrics = rollout.pooled(self.gamma), {}
         for rows in self.minibatch_rows(len(pooled.obs), self.objective_epochs):
             metrics = objective.update(Batch(*(x[rows] for x in pooled)), final=True)
@@ -130,24 +183,39 @@ class PPO(Trainable):
         raw = torch.cat(list(rewards.values()), 1)  # (T * N, K)
         metrics |= {f"reward/{name}": r.mean() for name, r in rewards.items()}
         metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
-        advantage, target = self.advantages(rollout, self.scale(raw).view(steps, lanes, -1))  # (T, N, K) each
-        metrics |= {"critic/target": target.mean(), "critic/unexplained": self.unexplained(advantage, target)}
+        advantage, target = self.advantages(
+            rollout, self.scale(raw).view(steps, lanes, -1)
+        )  # (T, N, K) each
+        metrics |= {
+            "critic/target": target.mean(),
+            "critic/unexplained": self.unexplained(advantage, target),
+        }
         advantage = self.normalize(advantage)
-        x, action = torch.cat([rollout.obs, rollout.skill], 2).flatten(0, 1), rollout.action.flatten(0, 1)
+        x, action = (
+            torch.cat([rollout.obs, rollout.skill], 2).flatten(0, 1),
+            rollout.action.flatten(0, 1),
+        )
         with torch.no_grad():
-            old, _ = self.policy.evaluate(self.policy.trace(x)[0], action)  # before the first step changes the policy
+            old, _ = self.policy.evaluate(
+                self.policy.trace(x)[0], action
+            )  # before the first step changes the policy
         rows = (x, action, old, advantage.flatten(0, 1), target.flatten(0, 1))
         sums: Metrics = {}
         for index in self.minibatch_rows(len(x), self.epochs):
             for key, value in self.step(*(part[index] for part in rows)).items():
                 sums[key] = sums[key] + value if key in sums else value
-        if self.normalize_inputs:  # from the next rollout on: this one acted and learned with one and the same
+        if (
+            self.normalize_inputs
+        ):  # from the next rollout on: this one acted and learned with one and the same
             self.policy.norm.update(x)
-        return metrics | {key: value / (self.epochs * self.minibatches) for key, value in sums.items()}
+        return metrics | {
+            key: value / (self.epochs * self.minibatches) for key, value in sums.items()
+        }
 
     @torch.no_grad()
     def scale(self, raw: Tensor) -> Tensor:
-        """Rewards (B, K) as the values and advantages see them; their moments average `reward_window` rollouts."""
+        """Rewards (B, K) as the values and advantages see them; their moments average
+        `reward_window` rollouts."""
         both = torch.cat([raw, raw.sum(1, keepdim=True)], 1)
         self.reward_count += 1
         share = 1 / self.reward_count.clamp(max=self.reward_window)
@@ -181,53 +249,86 @@ class PPO(Trainable):
             return centred / (centred.sum(2).std() + 1e-8)
         return centred / (centred.std((0, 1)) + 1e-8)
 
-    def losses(self, log_prob: Tensor, value: Tensor, old: Tensor, advantage: Tensor, target: Tensor):
-        """Per stream the clipped surrogate and half the value's squared error, (K,) each; and the ratios (B, 1)."""
+    def losses(
+        self, log_prob: Tensor, value: Tensor, old: Tensor, advantage: Tensor, target: Tensor
+    ):
+        """Per stream the clipped surrogate and half the value's squared error, (K,) each; and the
+        ratios (B, 1)."""
         ratio = (log_prob - old).exp().unsqueeze(1)
         clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
         surrogate = -torch.minimum(ratio * advantage, clipped * advantage).mean(0)
-        return surrogate, 0.5 * (value - target).square().mean(0), ratio  # a shared head is broadcast
+        return (
+            surrogate,
+            0.5 * (value - target).square().mean(0),
+            ratio,
+        )  # a shared head is broadcast
 
-    def slopes(self, ratio: Tensor, value: Tensor, advantage: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Derivatives of each stream's losses over log-densities (K, B, 1) and over values (K, B, heads)."""
+    def slopes(
+        self, ratio: Tensor, value: Tensor, advantage: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Derivatives of each stream's losses over log-densities (K, B, 1) and over values (K, B,
+        heads)."""
         beyond = (ratio - 1) * advantage.sign() > self.clip  # where the clipped surrogate is flat
         by_log_prob = (-ratio * advantage).masked_fill_(beyond, 0).div_(len(ratio))
         by_value = (value - target) * (self.value_weight / len(ratio))  # (B, K)
-        heads = torch.diag_embed(by_value).transpose(0, 1) if self.per_stream else by_value.T.unsqueeze(2)
+        heads = (
+            torch.diag_embed(by_value).transpose(0, 1)
+            if self.per_stream
+            else by_value.T.unsqueeze(2)
+        )
         return by_log_prob.T.unsqueeze(2), heads
 
     @torch.no_grad()
-    def step(self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor) -> Metrics:
-        """One minibatch: the streams' gradients through the surgery, plus the entropy's. What the streams share is gone
-        through once, without autograd, which is the tests' oracle."""
-        (raw, policy_inputs), (value, value_inputs) = self.policy.trace(x), trace(self.value, self.policy.norm(x))
+    def step(
+        self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor
+    ) -> Metrics:
+        """One minibatch: the streams' gradients through the surgery, plus the entropy's. What the
+        streams share is gone through once, without autograd, which is the tests' oracle."""
+        (raw, policy_inputs), (value, value_inputs) = (
+            self.policy.trace(x),
+            trace(self.value, self.policy.norm(x)),
+        )
         log_prob, entropy, d_log_prob, d_entropy = self.policy.slopes(raw, action)
         surrogate, error, ratio = self.losses(log_prob, value, old, advantage, target)
         by_log_prob, by_value = self.slopes(ratio, value, advantage, target)
-        policy_grad = torch.cat([by_log_prob * d_log_prob, d_entropy.unsqueeze(0) * (-self.entropy_weight / len(x))])
+        policy_grad = torch.cat(
+            [by_log_prob * d_log_prob, d_entropy.unsqueeze(0) * (-self.entropy_weight / len(x))]
+        )
         policy_grad = self.policy.pull_back(policy_inputs, policy_grad)  # (K + 1, P)
         value_grad = pull_back(self.value, value_inputs, by_value)
-        grads = {name: torch.cat([policy_grad[k], value_grad[k]]) for k, name in enumerate(self.streams)}
+        grads = {
+            name: torch.cat([policy_grad[k], value_grad[k]]) for k, name in enumerate(self.streams)
+        }
         split = policy_grad.shape[1]
         total = self.combine(grads, split)
         total[:split] += policy_grad[-1]
         self.opt.step(total)
         metrics = {f"critic_loss/{name}": error[k] for k, name in enumerate(self.streams)}
-        metrics |= {"actor/loss": surrogate.sum(), "actor/entropy": entropy.mean(),
-                    "actor/clipped": ((ratio - 1).abs() > self.clip).float().mean()}
+        metrics |= {
+            "actor/loss": surrogate.sum(),
+            "actor/entropy": entropy.mean(),
+            "actor/clipped": ((ratio - 1).abs() > self.clip).float().mean(),
+        }
         if len(grads) == 2:
             metrics |= {f"surgery/{k}": v for k, v in similarity(*grads.values()).items()}
         return metrics
 
     def combine(self, grads: dict[str, Tensor], split: int) -> Tensor:
-        """One gradient of the streams' (policy entries first, `split` of them); one stream needs no surgery."""
+        """One gradient of the streams' (policy entries first, `split` of them); one stream needs no
+        surgery."""
         if len(grads) == 1:
             return next(iter(grads.values()))
         if self.surgery is not None:
             return self.surgery(grads)
-        return torch.cat([self.policy_surgery({name: g[:split] for name, g in grads.items()}),
-                          self.value_surgery({name: g[split:] for name, g in grads.items()})])
+        return torch.cat(
+            [
+                self.policy_surgery({name: g[:split] for name, g in grads.items()}),
+                self.value_surgery({name: g[split:] for name, g in grads.items()}),
+            ]
+        )
 
     def warm_start(self, state: Mapping[str, Tensor]) -> None:
         """The policy survives pre-training; values of another reward do not."""
-        self.policy.load_state_dict({k.removeprefix("policy."): v for k, v in state.items() if k.startswith("policy.")})
+        self.policy.load_state_dict(
+            {k.removeprefix("policy."): v for k, v in state.items() if k.startswith("policy.")}
+        )

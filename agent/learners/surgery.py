@@ -1,4 +1,5 @@
-"""How the gradients of several reward streams become one. Pure functions of tensors, then two small policies."""
+"""How the gradients of several reward streams become one. Pure functions of tensors, then two small
+policies."""
 
 from __future__ import annotations
 
@@ -15,19 +16,26 @@ EPS = 1e-12  # keeps a zero gradient from dividing by zero; the public code's va
 
 
 def flat_grad(loss: Tensor, parameters: Sequence[nn.Parameter], *, retain_graph: bool) -> Tensor:
-    """The gradient of a loss over all parameters as one vector; zeros where the loss does not reach."""
+    """The gradient of a loss over all parameters as one vector; zeros where the loss does not
+    reach."""
     grads = torch.autograd.grad(loss, parameters, retain_graph=retain_graph, allow_unused=True)
-    return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten()
-                      for g, p in zip(grads, parameters, strict=True)])
+    return torch.cat(
+        [
+            torch.zeros_like(p).flatten() if g is None else g.flatten()
+            for g, p in zip(grads, parameters, strict=True)
+        ]
+    )
 
 
 def project(g: Tensor, onto: Tensor) -> Tensor:
-    """Remove from g its component against `onto`; clamp makes it the identity where the two agree (Algorithm 1)."""
+    """Remove from g its component against `onto`; clamp makes it the identity where the two agree
+    (Algorithm 1)."""
     return g - (g @ onto).clamp(max=0) / (onto @ onto + EPS) * onto
 
 
 def similarity(a: Tensor, b: Tensor) -> Metrics:
-    """The paper's two measures of one update: inner product ("gradient similarity") and its sign ("conflict")."""
+    """The paper's two measures of one update: inner product ("gradient similarity") and its sign
+    ("conflict")."""
     dot = a @ b
     cosine = dot / ((a @ a).sqrt() * (b @ b).sqrt() + EPS)
     return {"dot": dot, "cosine": cosine, "conflict": (dot < 0).float()}
@@ -44,13 +52,17 @@ class SumGradients:
 
 
 class ProjectConflict:
-    """PCGrad. With two streams and a probability p, Algorithm 1: project `first` with probability p, else the other.
+    """PCGrad. With two streams and a probability p, Algorithm 1: project `first` with probability
+    p, else the other.
 
-    With p=None, or more than two streams, the PCGrad paper's rule: every gradient is projected in turn, in a
-    random order, against the original gradients of all others, and the results are summed.
+    With p=None, or more than two streams, the PCGrad paper's rule: every gradient is projected in
+    turn, in a random order, against the original gradients of all others, and the results are
+    summed.
     """
 
-    def __init__(self, *, p: float | None, first: str | None, generator: torch.Generator | None = None):
+    def __init__(
+        self, *, p: float | None, first: str | None, generator: torch.Generator | None = None
+    ):
         self.p, self.first, self.generator = p, first, generator
 
     def __call__(self, grads: dict[str, Tensor]) -> Tensor:
@@ -62,7 +74,8 @@ class ProjectConflict:
         g = grads[self.first]
         (h,) = (value for name, value in grads.items() if name != self.first)
         coin = uniform((), self.generator, g.device) < self.p
-        # project(g, h) + h or g + project(h, g), as weights of g and h: the long vectors are read once.
+        # project(g, h) + h or g + project(h, g), as weights of g and h: the long vectors are read
+        # once.
         against, one = (g @ h).clamp(max=0), g.new_ones(())
         of_g = torch.where(coin, one, 1 - against / (g @ g + EPS))
         of_h = torch.where(coin, 1 - against / (h @ h + EPS), one)
@@ -72,7 +85,8 @@ class ProjectConflict:
         original = torch.stack(grads)  # (S, P)
         total = torch.zeros_like(original[0])
         for i, g in enumerate(grads):
-            # The order stays a tensor, so that no update waits for the device; projecting on itself is a no-op.
+            # The order stays a tensor, so that no update waits for the device; projecting on itself
+            # is a no-op.
             order = uniform((len(grads),), self.generator, g.device).argsort()
             for j in order.split(1):
                 g = project(g, original.index_select(0, j)[0].where(j != i, torch.zeros_like(g)))

@@ -1,1 +1,2 @@
-"""What methods share: networks, running moments, particles, contrast, curiosity, prototypes, random draws."""
+"""What methods share: networks, running moments, particles, contrast, curiosity, prototypes, random
+draws."""

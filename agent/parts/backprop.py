@@ -1,7 +1,8 @@
 """Backward passes of the small networks here, written out.
 
-autograd goes through a network once for every loss, and pays for every small operation. Here a whole MLP is one step of
-its graph, and the losses of a twin critic share what they have in common. autograd is the tests' oracle.
+autograd goes through a network once for every loss, and pays for every small operation. Here a
+whole MLP is one step of its graph, and the losses of a twin critic share what they have in common.
+autograd is the tests' oracle.
 """
 
 from __future__ import annotations
@@ -38,13 +39,17 @@ class LinearReLU(torch.autograd.Function):
         weights, inputs = saved[:count], saved[count:]
         found: list[Tensor | None] = []
         for i in reversed(range(len(weights))):
-            found += [grad.sum(0), grad.t() @ inputs[i]] if ctx.needs_input_grad[1 + 2 * i] else [None, None]
+            found += (
+                [grad.sum(0), grad.t() @ inputs[i]]
+                if ctx.needs_input_grad[1 + 2 * i]
+                else [None, None]
+            )
             if i:
                 grad = relu_backward_(grad @ weights[i], inputs[i])
         return grad @ weights[0] if ctx.needs_input_grad[0] else None, *reversed(found)
 
 
-# --------------------------------------------------------------------------------------- actor and twin critic
+# ---------------------------------------------------------------------------- actor and twin critic
 
 
 class TraceMLP(NamedTuple):
@@ -61,7 +66,9 @@ class TraceMLP(NamedTuple):
             found.append(relu_backward_(found[-1] @ layer.weight, x))
         return found[::-1]
 
-    def write(self, slopes: Sequence[Tensor], parts: Iterator[Tensor], factor: Tensor | None = None) -> None:
+    def write(
+        self, slopes: Sequence[Tensor], parts: Iterator[Tensor], factor: Tensor | None = None
+    ) -> None:
         """Gradients of weights and biases, where each row's slope still has a factor (B, 1)."""
         for slope, x in zip(slopes, self.inputs, strict=True):
             slope = slope if factor is None else slope * factor
@@ -80,12 +87,21 @@ class TraceTrunk(NamedTuple):
     out: Tensor
 
     def slope(self, grad: Tensor, *, weights: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Derivatives over the linear layer's output, and with `weights` over the norm's scale and shift."""
+        """Derivatives over the linear layer's output, and with `weights` over the norm's scale and
+        shift."""
         norm = self.layers[1]
         grad = torch.ops.aten.tanh_backward(grad, self.out)
         wanted = [True, weights, weights]
         return torch.ops.aten.native_layer_norm_backward(
-            grad, self.linear, norm.normalized_shape, self.mean, self.rstd, norm.weight, norm.bias, wanted)
+            grad,
+            self.linear,
+            norm.normalized_shape,
+            self.mean,
+            self.rstd,
+            norm.weight,
+            norm.bias,
+            wanted,
+        )
 
     def write(self, grad: Tensor, parts: Iterator[Tensor]) -> None:
         slope, scale, shift = self.slope(grad, weights=True)
@@ -106,7 +122,9 @@ def trace_mlp(net, x: Tensor) -> TraceMLP:
 def trace_trunk(trunk: nn.Sequential, x: Tensor) -> TraceTrunk:
     first, norm, _ = trunk
     linear = F.linear(x, first.weight, first.bias)
-    out, mean, rstd = torch.native_layer_norm(linear, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    out, mean, rstd = torch.native_layer_norm(
+        linear, norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    )
     return TraceTrunk((first, norm), x, linear, mean, rstd, out.tanh_())
 
 
@@ -132,19 +150,24 @@ class TraceTwin(NamedTuple):
         """(B, columns) each."""
         return self.heads[0].out, self.heads[1].out
 
-    def write(self, slopes: Sequence[Tensor], column: int, shared: dict, parts: Iterator[Tensor]) -> None:
-        """The gradient over all weights of a loss with derivatives `slopes`, (B, 1) for each head, over one column.
+    def write(
+        self, slopes: Sequence[Tensor], column: int, shared: dict, parts: Iterator[Tensor]
+    ) -> None:
+        """The gradient over all weights of a loss with derivatives `slopes`, (B, 1) for each head,
+        over one column.
 
-        Losses on the same column differ by one factor for each row and head: what is pulled back through the heads is
-        kept in `shared` for the next one.
+        Losses on the same column differ by one factor for each row and head: what is pulled back
+        through the heads is kept in `shared` for the next one.
         """
         width = self.trunk.out.shape[1]
         if column not in shared:
             seed = torch.zeros_like(self.q[0])
             seed[:, column] = 1
             pulled = [head.slopes(seed) for head in self.heads]
-            shared[column] = [(slope, slope[0] @ head.layers[0].weight[:, :width])
-                              for slope, head in zip(pulled, self.heads, strict=True)]
+            shared[column] = [
+                (slope, slope[0] @ head.layers[0].weight[:, :width])
+                for slope, head in zip(pulled, self.heads, strict=True)
+            ]
         (_, first), (_, second) = shared[column]
         self.trunk.write((first * slopes[0]).addcmul_(second, slopes[1]), parts)
         for head, factor, (slope, _) in zip(self.heads, slopes, shared[column], strict=True):
@@ -152,8 +175,10 @@ class TraceTwin(NamedTuple):
 
     def by_action(self, seeds: Sequence[Tensor], action_dim: int) -> Tensor:
         """dLoss / daction, from the derivatives (B, columns) over each head."""
-        (a, b), (first, second) = (head.slopes(seed)[0] for head, seed in zip(self.heads, seeds, strict=True)), (
-            head.layers[0].weight for head in self.heads)
+        (a, b), (first, second) = (
+            (head.slopes(seed)[0] for head, seed in zip(self.heads, seeds, strict=True)),
+            (head.layers[0].weight for head in self.heads),
+        )
         if self.action_in_trunk:
             slope, _, _ = self.trunk.slope(torch.addmm(a @ first, b, second), weights=False)
             return slope @ self.trunk.layers[0].weight[:, -action_dim:]

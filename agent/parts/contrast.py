@@ -1,4 +1,5 @@
-"""Contrastive learning of skills: AnInfoNCE between states (Eq. 4), and CPC between transitions and skills (Eq. 3)."""
+"""Contrastive learning of skills: AnInfoNCE between states (Eq. 4), and CPC between transitions and
+skills (Eq. 3)."""
 
 from __future__ import annotations
 
@@ -13,11 +14,13 @@ from agent.parts.draws import uniform
 from agent.parts.networks import mlp
 from utils import choose
 
-STRIP = 128  # rows compared at a time where no gradient is wanted: a strip of comparisons stays in the cache
+# rows compared at a time where no gradient is wanted: a strip of comparisons stays in the cache
+STRIP = 128
 
 
 def pairwise(a: Tensor, b: Tensor, metric: Tensor) -> Tensor:
-    """||a_i - b_j||^2_L for all pairs by matrix products: (A, B). `metric` is a diagonal (c,) or a matrix (c, c)."""
+    """||a_i - b_j||^2_L for all pairs by matrix products: (A, B). `metric` is a diagonal (c,) or a
+    matrix (c, c)."""
     if metric.ndim == 1:
         weighted = a * metric
         of_a = (weighted * a).sum(1, keepdim=True)  # (A, 1)
@@ -35,11 +38,14 @@ def occurrences(skill_index: Tensor, num_skills: int) -> Tensor:
 
 
 def random_partner(skill_index: Tensor, num_skills: int, u: Tensor) -> Tensor:
-    """For each row another row of the same skill, uniformly (itself where there is none). u ~ U[0, 1), (B,)."""
+    """For each row another row of the same skill, uniformly (itself where there is none). u ~ U[0,
+    1), (B,)."""
     order = skill_index.argsort(stable=True)  # rows grouped by skill
     count = occurrences(skill_index, num_skills)
     start, count = (count.cumsum(0) - count)[skill_index], count[skill_index]
-    position = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    position = torch.empty_like(order).scatter_(
+        0, order, torch.arange(len(order), device=order.device)
+    )
     step = 1 + (u * (count - 1)).long().minimum((count - 2).clamp(min=0))  # 1 .. count - 1
     return order[start + (position - start + step) % count]
 
@@ -50,28 +56,47 @@ class Contrast(NamedTuple):
     log_ratio: Tensor  # the term inside the bracket of Eq. 4: minus the loss of an anchor
     ratio: Tensor  # its exponential
     valid: Tensor  # anchors that have a positive at all
-    correct: Tensor | None = None  # the nearest other row has the anchor's skill (chance: 1 / n); not without gradients
+    correct: Tensor | None = (
+        None  # the nearest other row has the anchor's skill (chance: 1 / n); not without gradients
+    )
 
 
 class AnInfoNCE(nn.Module):
     """Eq. 4: states of one skill attract, states of other skills repel, under a learned metric.
 
-    metric: diag (positive, learned), full (the public code's unconstrained matrix), none (isotropic: InfoNCE),
-    cosine (BeCL's InfoNCE on normalised features). Positive and denominator: see the fidelity register.
+    metric: diag (positive, learned), full (the public code's unconstrained matrix), none
+    (isotropic: InfoNCE), cosine (BeCL's InfoNCE on normalised features). Positive and denominator:
+    see the fidelity register.
     """
 
-    def __init__(self, obs_dim: int, skill_dim: int, *, hidden_dim: int, temperature: float, metric: str,
-                 denominator: str, positive: str, numerics: str):
+    def __init__(
+        self,
+        obs_dim: int,
+        skill_dim: int,
+        *,
+        hidden_dim: int,
+        temperature: float,
+        metric: str,
+        denominator: str,
+        positive: str,
+        numerics: str,
+    ):
         super().__init__()
         self.embed = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
         self.head = mlp(skill_dim, hidden_dim, skill_dim)
-        self.metric_kind = choose("agent.objective.metric", metric, ("diag", "full", "none", "cosine"))
-        self.denominator = choose("agent.objective.denominator", denominator, ("negatives_only", "all"))
+        self.metric_kind = choose(
+            "agent.objective.metric", metric, ("diag", "full", "none", "cosine")
+        )
+        self.denominator = choose(
+            "agent.objective.denominator", denominator, ("negatives_only", "all")
+        )
         self.positive = choose("agent.objective.positive", positive, ("random", "first"))
         self.numerics = choose("agent.objective.numerics", numerics, ("logsumexp", "naive"))
         self.temperature, self.num_skills = temperature, skill_dim
         if metric == "diag":
-            self.log_metric = nn.Parameter(torch.zeros(skill_dim))  # exp keeps it positive; starts at 1
+            self.log_metric = nn.Parameter(
+                torch.zeros(skill_dim)
+            )  # exp keeps it positive; starts at 1
         elif metric == "full":
             self.matrix = nn.Parameter(torch.eye(skill_dim))
         else:
@@ -96,20 +121,28 @@ class AnInfoNCE(nn.Module):
             return (a / self.temperature) @ b.T
         return pairwise(a, b, self.metric / self.temperature).neg_()
 
-    def forward(self, obs: Tensor, skill_index: Tensor, generator: torch.Generator | None = None) -> Contrast:
+    def forward(
+        self, obs: Tensor, skill_index: Tensor, generator: torch.Generator | None = None
+    ) -> Contrast:
         u = uniform((len(obs),), generator, obs.device)
         if torch.is_grad_enabled():
             return self.contrast(self.logits(obs), skill_index, u)
         features, pairs = self.features(obs), self.partners(skill_index, u)
         strips = torch.arange(len(obs), device=obs.device).split(STRIP)
-        parts = [self.compare(self.similarity(features[rows], features), rows, skill_index, *pairs) for rows in strips]
-        return Contrast(*(torch.cat(field) for field in zip(*(part[:3] for part in parts), strict=True)))
+        parts = [
+            self.compare(self.similarity(features[rows], features), rows, skill_index, *pairs)
+            for rows in strips
+        ]
+        return Contrast(
+            *(torch.cat(field) for field in zip(*(part[:3] for part in parts), strict=True))
+        )
 
     def contrast(self, logits: Tensor, skill_index: Tensor, u: Tensor) -> Contrast:
         rows = torch.arange(len(logits), device=logits.device)
         nearest = logits.detach().clone().fill_diagonal_(-torch.inf).argmax(1)
         return self.compare(logits, rows, skill_index, *self.partners(skill_index, u))._replace(
-            correct=(skill_index[nearest] == skill_index).float())
+            correct=(skill_index[nearest] == skill_index).float()
+        )
 
     def partners(self, skill_index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """The row that is each anchor's positive, and which anchors have one."""
@@ -121,14 +154,23 @@ class AnInfoNCE(nn.Module):
         # The public code: the first other row of the skill; without one, the first other row.
         return same.where(~alone.unsqueeze(1), ~itself).float().argmax(1), torch.ones_like(alone)
 
-    def compare(self, logits: Tensor, rows: Tensor, skill_index: Tensor, partner: Tensor, valid: Tensor) -> Contrast:
-        """`logits` (R, B) are the anchors `rows` against the batch; `partner` and `valid` are the whole batch's."""
-        own, itself, chosen = skill_index[rows], rows.unsqueeze(1), partner[rows].unsqueeze(1)  # (R,), (R, 1), (R, 1)
+    def compare(
+        self, logits: Tensor, rows: Tensor, skill_index: Tensor, partner: Tensor, valid: Tensor
+    ) -> Contrast:
+        """`logits` (R, B) are the anchors `rows` against the batch; `partner` and `valid` are the
+        whole batch's."""
+        own, itself, chosen = (
+            skill_index[rows],
+            rows.unsqueeze(1),
+            partner[rows].unsqueeze(1),
+        )  # (R,), (R, 1), (R, 1)
         positive = logits.gather(1, chosen)
         if self.denominator == "all":
             below = logits.scatter(1, itself, -torch.inf)
         else:  # the other skills, and the positive
-            below = logits.masked_fill(own.unsqueeze(1) == skill_index, -torch.inf).scatter_(1, chosen, positive)
+            below = logits.masked_fill(own.unsqueeze(1) == skill_index, -torch.inf).scatter_(
+                1, chosen, positive
+            )
         if self.numerics == "logsumexp":
             log_ratio = positive.squeeze(1) - below.logsumexp(1)
             ratio = log_ratio.exp()
@@ -142,50 +184,77 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     return (x * mask).sum() / mask.sum().clamp(min=1)
 
 
-# --------------------------------------------------------------------------------------------------- CPC
+# ---------------------------------------------------------------------------------------------- CPC
 
 
-def cpc_loss(cosine: Tensor, index: Tensor, *, form: str, temperature: float) -> tuple[Tensor, Tensor]:
-    """Contrastive loss between skills and transitions, mean over the batch, from their cosines (n, B); `index` (B,) is
-    each transition's own skill. And how often that one has the largest cosine.
+def cpc_loss(
+    cosine: Tensor, index: Tensor, *, form: str, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Contrastive loss between skills and transitions, mean over the batch, from their cosines (n,
+    B); `index` (B,) is each transition's own skill. And how often that one has the largest cosine.
 
-    A batch pairs every transition with its own skill's row, so rows of equal skills are equal: n are enough.
-    form=paper: minus Eq. 3, whose log-mean runs over all transitions, the positive included. form=release: the row
-    sum minus the constant e^(1/T). Where the data say nothing of the skill all cosines then sink to -1, and in small
-    batches (up to 66 rows for 16 skills and T = 0.5) that is better than alignment even where they do.
+    A batch pairs every transition with its own skill's row, so rows of equal skills are equal: n
+    are enough. form=paper: minus Eq. 3, whose log-mean runs over all transitions, the positive
+    included. form=release: the row sum minus the constant e^(1/T). Where the data say nothing of
+    the skill all cosines then sink to -1, and in small batches (up to 66 rows for 16 skills and T =
+    0.5) that is better than alignment even where they do.
     """
     logits = cosine / temperature
     positive = logits.gather(0, index.unsqueeze(0)).squeeze(0)  # (B,)
     accuracy = (logits.detach().argmax(0) == index).float().mean()
     if form == "paper":
-        return (logits.logsumexp(1) - math.log(len(index)))[index].mean() - positive.mean(), accuracy
+        return (logits.logsumexp(1) - math.log(len(index)))[
+            index
+        ].mean() - positive.mean(), accuracy
     negatives = (logits.exp().sum(1) - math.exp(1 / temperature)).clamp(min=1e-6)
     return (negatives + 1e-6).log()[index].mean() - positive.mean(), accuracy
 
 
 class TransitionEncoder(nn.Module):
-    """CIC's networks: a state encoder, a predictor on (s, s'), and with `skill_net` one on the skill."""
+    """CIC's networks: a state encoder, a predictor on (s, s'), and with `skill_net` one on the
+    skill."""
 
-    def __init__(self, obs_dim: int, skill_dim: int, *, hidden_dim: int, temperature: float, form: str,
-                 skill_net: bool = True):
+    def __init__(
+        self,
+        obs_dim: int,
+        skill_dim: int,
+        *,
+        hidden_dim: int,
+        temperature: float,
+        form: str,
+        skill_net: bool = True,
+    ):
         super().__init__()
         self.state = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
         self.predict = mlp(2 * skill_dim, hidden_dim, hidden_dim, skill_dim)
-        self.skill = mlp(skill_dim, hidden_dim, hidden_dim, skill_dim) if skill_net else nn.Identity()
-        self.temperature, self.form = temperature, choose("agent.objective.cpc", form, ("paper", "release"))
+        self.skill = (
+            mlp(skill_dim, hidden_dim, hidden_dim, skill_dim) if skill_net else nn.Identity()
+        )
+        self.temperature, self.form = (
+            temperature,
+            choose("agent.objective.cpc", form, ("paper", "release")),
+        )
         self.register_buffer("all_skills", torch.eye(skill_dim), persistent=False)
 
     def pair(self, obs: Tensor, next_obs: Tensor) -> Tensor:
         return self.predict(torch.cat(self.state(torch.cat([obs, next_obs])).chunk(2), 1))
 
     def loss(self, obs: Tensor, next_obs: Tensor, skill_index: Tensor) -> tuple[Tensor, Tensor]:
-        """CPC loss, and how often a transition's own skill has the largest cosine (chance: 1 / n)."""
-        skills = self.skill(self.all_skills)  # (n, n): one-hot skills pass the network as n rows, not B
+        """CPC loss, and how often a transition's own skill has the largest cosine (chance: 1 /
+        n)."""
+        skills = self.skill(
+            self.all_skills
+        )  # (n, n): one-hot skills pass the network as n rows, not B
         return self._loss(self.pair(obs, next_obs), skills, skill_index)
 
-    def loss_continuous(self, obs: Tensor, next_obs: Tensor, skill: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for skills that are vectors: each row's skill against all others' (chance: 1 / B)."""
-        return self._loss(self.pair(obs, next_obs), self.skill(skill), torch.arange(len(obs), device=obs.device))
+    def loss_continuous(
+        self, obs: Tensor, next_obs: Tensor, skill: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The same for skills that are vectors: each row's skill against all others' (chance: 1 /
+        B)."""
+        return self._loss(
+            self.pair(obs, next_obs), self.skill(skill), torch.arange(len(obs), device=obs.device)
+        )
 
     def _loss(self, key: Tensor, skills: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         cosine = F.normalize(skills, dim=1) @ F.normalize(key, dim=1).T  # (n, B)

@@ -1,4 +1,5 @@
-"""Errors of predictions as rewards: random network distillation (RND) and forward and inverse models (ICM)."""
+"""Errors of predictions as rewards: random network distillation (RND) and forward and inverse
+models (ICM)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ class RND(nn.Module):
 
     def __init__(self, in_dim: int, *, hidden_dim: int, out_dim: int):
         super().__init__()
-        self.normalize = nn.BatchNorm1d(in_dim, affine=False, track_running_stats=False)  # batch statistics, always
+        self.normalize = nn.BatchNorm1d(
+            in_dim, affine=False, track_running_stats=False
+        )  # batch statistics, always
         self.predictor = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
         self.target = mlp(in_dim, hidden_dim, hidden_dim, out_dim).requires_grad_(False)
         self.moments = RunningMoments()
@@ -27,8 +30,8 @@ class RND(nn.Module):
 
     @torch.no_grad()
     def wanted(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The normalised input and what the frozen network says of it: the same for the step and the reward of a batch,
-        so the last answer is kept."""
+        """The normalised input and what the frozen network says of it: the same for the step and
+        the reward of a batch, so the last answer is kept."""
         if torch.compiler.is_compiling():  # finds what is computed twice by itself
             normal = self.normalize(x).clamp(-5, 5)
             return normal, self.target(normal)
@@ -45,9 +48,12 @@ class RND(nn.Module):
 
 
 class ICM(nn.Module):
-    """A forward and an inverse model of a transition, on the observation itself or on a trunk of `rep_dim`."""
+    """A forward and an inverse model of a transition, on the observation itself or on a trunk of
+    `rep_dim`."""
 
-    def __init__(self, obs_dim: int, action_dim: int, *, hidden_dim: int, rep_dim: int | None = None):
+    def __init__(
+        self, obs_dim: int, action_dim: int, *, hidden_dim: int, rep_dim: int | None = None
+    ):
         super().__init__()
         self.trunk = nn.Identity() if rep_dim is None else trunk(obs_dim, rep_dim)
         rep_dim = rep_dim or obs_dim

@@ -1,7 +1,8 @@
 """Random numbers of an update: drawn where they are wanted, or all of them before it.
 
-A compiled or captured update is a function of tensors. What it draws is noted once (`noting`), drawn in the same order
-from the same generators before every call (`draw`), and handed out inside (`GIVEN`).
+A compiled or captured update is a function of tensors. What it draws is noted once (`noting`),
+drawn in the same order from the same generators before every call (`draw`), and handed out inside
+(`GIVEN`).
 """
 
 from __future__ import annotations

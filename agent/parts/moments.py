@@ -16,9 +16,14 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.full((1,), 1e-4))
 
     def update(self, x: Tensor) -> None:
-        var, mean = torch.var_mean(x)  # the batch variance is the unbiased one, as in the public code
+        var, mean = torch.var_mean(
+            x
+        )  # the batch variance is the unbiased one, as in the public code
         total, delta = self.count + x.numel(), mean - self.mean
-        old, new = self.count / total, x.numel() / total  # shares; 1 - new would lose the little that is old at first
+        old, new = (
+            self.count / total,
+            x.numel() / total,
+        )  # shares; 1 - new would lose the little that is old at first
         self.var.mul_(old).addcmul_(var, new).addcmul_(delta.square(), old * new)
         self.mean.addcmul_(delta, new)
         self.count.copy_(total)

@@ -29,9 +29,13 @@ class MLP(nn.Sequential):
         self.linears = [layer for layer in self if isinstance(layer, nn.Linear)]
 
     def forward(self, x: Tensor) -> Tensor:
-        learns = torch.is_grad_enabled() and (x.requires_grad or self.linears[0].weight.requires_grad)
+        learns = torch.is_grad_enabled() and (
+            x.requires_grad or self.linears[0].weight.requires_grad
+        )
         if learns and x.ndim == 2 and not torch._C._are_functorch_transforms_active():
-            return LinearReLU.apply(x, *(p for layer in self.linears for p in (layer.weight, layer.bias)))
+            return LinearReLU.apply(
+                x, *(p for layer in self.linears for p in (layer.weight, layer.bias))
+            )
         for layer in self.linears[:-1]:
             x = F.relu_(F.linear(x, layer.weight, layer.bias))
         return F.linear(x, self.linears[-1].weight, self.linears[-1].bias)
@@ -47,7 +51,8 @@ def mlp(*sizes: int) -> MLP:
 class ParallelLinear(nn.Module):
     """`count` linear layers side by side, initialised as nn.Linear.
 
-    legacy: CeSD's public code takes the fan of the transposed shape, so that a last layer starts at U(-1, 1).
+    legacy: CeSD's public code takes the fan of the transposed shape, so that a last layer starts at
+    U(-1, 1).
     """
 
     def __init__(self, count: int, in_dim: int, out_dim: int, *, legacy: bool = False):
@@ -61,7 +66,8 @@ class ParallelLinear(nn.Module):
 
 
 def parallel_mlp(count: int, *sizes: int, legacy: bool = False) -> nn.Sequential:
-    """`count` MLPs side by side, (count, B, in) -> (count, B, out), with PyTorch's own initialisation."""
+    """`count` MLPs side by side, (count, B, in) -> (count, B, out), with PyTorch's own
+    initialisation."""
     layers: list[nn.Module] = []
     for a, b in pairwise(sizes):
         layers += [nn.ReLU()] * bool(layers) + [ParallelLinear(count, a, b, legacy=legacy)]
@@ -87,11 +93,23 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    """Twin Q with a shared trunk; each head gives one value per column (one, or one per reward stream)."""
+    """Twin Q with a shared trunk; each head gives one value per column (one, or one per reward
+    stream)."""
 
-    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int, action_input: str, columns: int):
+    def __init__(
+        self,
+        in_dim: int,
+        action_dim: int,
+        *,
+        hidden_dim: int,
+        layers: int,
+        action_input: str,
+        columns: int,
+    ):
         super().__init__()
-        self.action_in_trunk = choose("learner.action_input", action_input, ("trunk", "head")) == "trunk"
+        self.action_in_trunk = (
+            choose("learner.action_input", action_input, ("trunk", "head")) == "trunk"
+        )
         extra = 0 if self.action_in_trunk else action_dim
         self.trunk = trunk(in_dim + action_dim - extra, hidden_dim)
         sizes = (hidden_dim + extra, *[hidden_dim] * layers, columns)

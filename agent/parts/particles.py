@@ -1,4 +1,5 @@
-"""Particle entropy: how far the nearest neighbours of a state are, in a batch or among recent states."""
+"""Particle entropy: how far the nearest neighbours of a state are, in a batch or among recent
+states."""
 
 from __future__ import annotations
 
@@ -12,18 +13,26 @@ STRIP = 128  # rows at a time: a strip of distances stays in the cache
 
 
 def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = None) -> Tensor:
-    """Euclidean distances to the k nearest rows of the pool, ascending: (B, k). A row finds itself at 0.
+    """Euclidean distances to the k nearest rows of the pool, ascending: (B, k). A row finds itself
+    at 0.
 
-    Chosen by a product in double precision: in single it loses the neighbours inside tight clusters, which is what a
-    good encoder makes. The k distances themselves are differences. Of a pool only the first `used` rows count.
+    Chosen by a product in double precision: in single it loses the neighbours inside tight
+    clusters, which is what a good encoder makes. The k distances themselves are differences. Of a
+    pool only the first `used` rows count.
     """
     a = x.double()
     b = a if pool is x else pool.double()
-    square = b.square().sum(1)  # of the pool alone: what a row adds to all its distances moves no neighbour
+    square = b.square().sum(
+        1
+    )  # of the pool alone: what a row adds to all its distances moves no neighbour
     if used is not None:
         square = square.masked_fill(torch.arange(len(pool), device=pool.device) >= used, torch.inf)
-    index = torch.cat([torch.addmm(square, strip, b.T, alpha=-2).topk(k, largest=False, sorted=False).indices
-                       for strip in a.split(STRIP)])  # (B, k), never a (B, N, c)
+    index = torch.cat(
+        [
+            torch.addmm(square, strip, b.T, alpha=-2).topk(k, largest=False, sorted=False).indices
+            for strip in a.split(STRIP)
+        ]
+    )  # (B, k), never a (B, N, c)
     d = (x.unsqueeze(1) - pool[index]).square().sum(2).sqrt()
     if used is not None:  # rows not filled yet count as distance 0
         d = d.where(index < used, torch.zeros_like(d))
@@ -33,9 +42,9 @@ def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = Non
 class ParticleEntropy(nn.Module):
     """Reward of a particle: how far its k nearest neighbours are. Larger = rarer.
 
-    form=release: log(1 + mean_j max(d_j / scale - clip, 0)) over the k smallest distances, the zero to itself among
-    them; form=paper: log sum_{l<=k} d_l over k true neighbours (section 3.2). In a pool of recent states one that
-    is still there meets itself.
+    form=release: log(1 + mean_j max(d_j / scale - clip, 0)) over the k smallest distances, the zero
+    to itself among them; form=paper: log sum_{l<=k} d_l over k true neighbours (section 3.2). In a
+    pool of recent states one that is still there meets itself.
     """
 
     def __init__(self, *, k: int, clip: float, form: str, scale: str):
@@ -50,8 +59,10 @@ class ParticleEntropy(nn.Module):
         pool = x if own else pool
         if self.form == "paper":
             k = min(self.k, len(pool) - own)
-            d = nearest_distances(x, pool, k + own, used)[:, int(own):]
-            return torch.log((d / self._scale(d)).sum(1, keepdim=True) + 1e-8)  # coinciding particles: not -inf
+            d = nearest_distances(x, pool, k + own, used)[:, int(own) :]
+            return torch.log(
+                (d / self._scale(d)).sum(1, keepdim=True) + 1e-8
+            )  # coinciding particles: not -inf
         d = nearest_distances(x, pool, min(self.k, len(pool)), used)
         d = (d / self._scale(d) - self.clip).clamp(min=0)
         return torch.log1p(d.mean(1, keepdim=True))  # (B, 1)
@@ -74,7 +85,7 @@ class RecentStates(nn.Module):
 
     def add(self, obs: Tensor, next_obs: Tensor) -> None:
         """One transition (obs_dim,), or several (N, obs_dim), of which the last come to stay."""
-        pairs = torch.stack([obs, next_obs], -2).view(-1, *self.pairs.shape[1:])[-len(self.pairs):]
+        pairs = torch.stack([obs, next_obs], -2).view(-1, *self.pairs.shape[1:])[-len(self.pairs) :]
         rows = (self.seen + torch.arange(len(pairs), device=pairs.device)) % len(self.pairs)
         self.pairs.index_copy_(0, rows, pairs)
         self.seen += len(pairs)

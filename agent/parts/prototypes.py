@@ -9,10 +9,13 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def sinkhorn(scores: Tensor, iterations: int) -> Tensor:
-    """Soft assignments (B, K) with rows of sum 1 and, in the limit, columns of sum B / K: no prototype starves."""
+    """Soft assignments (B, K) with rows of sum 1 and, in the limit, columns of sum B / K: no
+    prototype starves."""
     log_q = scores
     for _ in range(iterations):
-        log_q = log_q - log_q.logsumexp(0, keepdim=True)  # columns: every prototype gets the same share
+        log_q = log_q - log_q.logsumexp(
+            0, keepdim=True
+        )  # columns: every prototype gets the same share
         log_q = log_q - log_q.logsumexp(1, keepdim=True)  # rows: every sample is assigned once
     return log_q.exp()
 

@@ -20,12 +20,14 @@ from utils import Streams
 
 
 def epsilon(step: int, *, start: float, end: float, decay: float) -> float:
-    """The share of uniform choices: from `start` to `end`, exponentially with time constant `decay`."""
+    """The share of uniform choices: from `start` to `end`, exponentially with time constant
+    `decay`."""
     return end + (start - end) * math.exp(-step / decay)
 
 
 def soft_value(q: Tensor, log_p: Tensor, temperature: Tensor | float) -> Tensor:
-    """V(s) = sum_z p(z|s) (Q(s, z) - temperature * log p(z|s)); q and log_p (B, n), result (B, 1)."""
+    """V(s) = sum_z p(z|s) (Q(s, z) - temperature * log p(z|s)); q and log_p (B, n), result (B,
+    1)."""
     return (log_p.exp() * (q - temperature * log_p)).sum(1, keepdim=True)
 
 
@@ -36,12 +38,26 @@ def entropy(log_p: Tensor) -> Tensor:
 class SelectorNetworks(Trainable):
     """An actor with a logit per skill, critics with a value per skill and their slow targets."""
 
-    def __init__(self, *, obs_dim: int, skill_dim: int, critics: int, hidden_dim: int, layers: int, lr: float,
-                 target_tau: float, extra_discount: float, temperature: float, generator: torch.Generator | None):
+    def __init__(
+        self,
+        *,
+        obs_dim: int,
+        skill_dim: int,
+        critics: int,
+        hidden_dim: int,
+        layers: int,
+        lr: float,
+        target_tau: float,
+        extra_discount: float,
+        temperature: float,
+        generator: torch.Generator | None,
+    ):
         super().__init__()
 
         def network() -> nn.Sequential:
-            return nn.Sequential(trunk(obs_dim, hidden_dim), mlp(*[hidden_dim] * (layers + 1), skill_dim))
+            return nn.Sequential(
+                trunk(obs_dim, hidden_dim), mlp(*[hidden_dim] * (layers + 1), skill_dim)
+            )
 
         self.actor = network()
         self.critics = nn.ModuleList(network() for _ in range(critics))
@@ -64,7 +80,8 @@ class SelectorNetworks(Trainable):
         raise NotImplementedError
 
     def learn(self, batch: Batch) -> Metrics:
-        """One step of critics, actor and targets on the task's reward; `batch.skill` is the one that acted."""
+        """One step of critics, actor and targets on the task's reward; `batch.skill` is the one
+        that acted."""
         target = self.target(batch)
         chosen = [(critic(batch.obs) * batch.skill).sum(1, keepdim=True) for critic in self.critics]
         critic_loss = sum(F.mse_loss(q, target) for q in chosen)
@@ -75,16 +92,23 @@ class SelectorNetworks(Trainable):
         actor_loss = self.actor_loss(log_p, q)
         self.descend_actor(actor_loss)
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.targets.parameters()), list(self.critics.parameters()), self.tau)
+            torch._foreach_lerp_(
+                list(self.targets.parameters()), list(self.critics.parameters()), self.tau
+            )
         spread = (q.amax(1) - q.amin(1)).mean()  # what there is to choose between
-        return {"skills/critic_loss": critic_loss.detach(), "skills/actor_loss": actor_loss.detach(),
-                "skills/entropy": entropy(log_p.detach()).mean() / math.log(max(q.shape[1], 2)),
-                "skills/value": q.mean(), "skills/value_spread": spread,
-                "skills/temperature": self.temperature.clone()} | self.after(log_p.detach())
+        return {
+            "skills/critic_loss": critic_loss.detach(),
+            "skills/actor_loss": actor_loss.detach(),
+            "skills/entropy": entropy(log_p.detach()).mean() / math.log(max(q.shape[1], 2)),
+            "skills/value": q.mean(),
+            "skills/value_spread": spread,
+            "skills/temperature": self.temperature.clone(),
+        } | self.after(log_p.detach())
 
     @torch.no_grad()
     def target(self, batch: Batch) -> Tensor:
-        """y = R + gamma^n V(s_n); extra_discount 0.99 repeats the public code, which applies gamma once more."""
+        """y = R + gamma^n V(s_n); extra_discount 0.99 repeats the public code, which applies gamma
+        once more."""
         return batch.reward + self.extra_discount * batch.discount * self.next_value(batch.next_obs)
 
     def descend_actor(self, loss: Tensor) -> None:
@@ -95,12 +119,22 @@ class SelectorNetworks(Trainable):
 
 
 class SkillSAC(SelectorNetworks):
-    """Discrete Soft Actor-Critic: twin critics, soft targets, and the actor's expectation in closed form.
+    """Discrete Soft Actor-Critic: twin critics, soft targets, and the actor's expectation in closed
+    form.
 
-    learn_temperature holds the mean entropy at `target_entropy` (a share of log n); otherwise it stays as given.
+    learn_temperature holds the mean entropy at `target_entropy` (a share of log n); otherwise it
+    stays as given.
     """
 
-    def __init__(self, *, learn_temperature: bool, target_entropy: float, lr: float, skill_dim: int, **settings):
+    def __init__(
+        self,
+        *,
+        learn_temperature: bool,
+        target_entropy: float,
+        lr: float,
+        skill_dim: int,
+        **settings,
+    ):
         super().__init__(critics=2, lr=lr, skill_dim=skill_dim, **settings)
         self.target_entropy = target_entropy * math.log(skill_dim)
         self.learn_temperature = learn_temperature
@@ -117,13 +151,17 @@ class SkillSAC(SelectorNetworks):
     def after(self, log_p: Tensor) -> Metrics:
         """The temperature falls while the entropy is above its target, and rises below it."""
         if self.learn_temperature:
-            descend(self.log_temperature.exp() * (entropy(log_p).mean() - self.target_entropy), self.temperature_opt)
+            descend(
+                self.log_temperature.exp() * (entropy(log_p).mean() - self.target_entropy),
+                self.temperature_opt,
+            )
             self.temperature.copy_(self.log_temperature.detach().exp())
         return {}
 
 
 class ReleaseSelector(SelectorNetworks):
-    """The public code's: one critic, the target's maximum, and REINFORCE on a sampled skill without a baseline."""
+    """The public code's: one critic, the target's maximum, and REINFORCE on a sampled skill without
+    a baseline."""
 
     def __init__(self, *, grad_clip: float, **settings):
         super().__init__(critics=1, **settings)
@@ -133,9 +171,16 @@ class ReleaseSelector(SelectorNetworks):
         return self.q(self.targets, next_obs).amax(1, keepdim=True)
 
     def actor_loss(self, log_p: Tensor, q: Tensor) -> Tensor:
-        uniform = torch.rand(log_p.shape, generator=self.generator, device=log_p.device).clamp_min(1e-20)
-        drawn = (log_p.detach() - (-uniform.log()).log()).argmax(1, keepdim=True)  # Gumbel: a sample of p
-        return -(log_p.gather(1, drawn) * q.gather(1, drawn)).mean() - self.temperature * entropy(log_p).mean()
+        uniform = torch.rand(log_p.shape, generator=self.generator, device=log_p.device).clamp_min(
+            1e-20
+        )
+        drawn = (log_p.detach() - (-uniform.log()).log()).argmax(
+            1, keepdim=True
+        )  # Gumbel: a sample of p
+        return (
+            -(log_p.gather(1, drawn) * q.gather(1, drawn)).mean()
+            - self.temperature * entropy(log_p).mean()
+        )
 
     def descend_actor(self, loss: Tensor) -> None:
         self.actor_opt.zero_grad()
@@ -181,7 +226,9 @@ class Greedy(SkillSource):
 
     rule = "greedy"
 
-    def __init__(self, space: SkillSpace, network: SelectorNetworks, device: torch.device, interval: int):
+    def __init__(
+        self, space: SkillSpace, network: SelectorNetworks, device: torch.device, interval: int
+    ):
         super().__init__(space, np.zeros(space.dim, np.float32))
         self.network, self.device, self.interval = network, device, interval
 
@@ -204,11 +251,25 @@ class Greedy(SkillSource):
 
 
 class Selector(Greedy):
-    """In training: uniform with probability epsilon, else drawn from p(z | s); learns from its own batches."""
+    """In training: uniform with probability epsilon, else drawn from p(z | s); learns from its own
+    batches."""
 
-    def __init__(self, space: SkillSpace, rng: np.random.Generator, network: SelectorNetworks, device: torch.device, *,
-                 interval: int, batch_size: int, update_every_steps: int, warmup_steps: int, epsilon_start: float,
-                 epsilon_end: float, epsilon_decay: float, window: int):
+    def __init__(
+        self,
+        space: SkillSpace,
+        rng: np.random.Generator,
+        network: SelectorNetworks,
+        device: torch.device,
+        *,
+        interval: int,
+        batch_size: int,
+        update_every_steps: int,
+        warmup_steps: int,
+        epsilon_start: float,
+        epsilon_end: float,
+        epsilon_decay: float,
+        window: int,
+    ):
         super().__init__(space, network, device, interval)
         self.rng, self.batch_size = rng, batch_size
         self.update_every_steps, self.warmup_steps = update_every_steps, warmup_steps
@@ -226,7 +287,10 @@ class Selector(Greedy):
     def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
         if self.due(step, first):
             logits = self.logits(obs)
-            self.favourites, self.many = logits.argmax(1), np.stack([self.draw(each, step) for each in logits])
+            self.favourites, self.many = (
+                logits.argmax(1),
+                np.stack([self.draw(each, step) for each in logits]),
+            )
         for favourite, skill in zip(self.favourites, self.many, strict=True):
             self._count(int(favourite), skill)
         return self.many
@@ -237,7 +301,9 @@ class Selector(Greedy):
         if coin < epsilon(step, **self.schedule):
             return self.space.vector(int(u * self.space.dim))
         p = np.exp(logits.astype(np.float64) - logits.max()).cumsum()
-        return self.space.vector(min(int(np.searchsorted(p, u * p[-1], side="right")), self.space.dim - 1))
+        return self.space.vector(
+            min(int(np.searchsorted(p, u * p[-1], side="right")), self.space.dim - 1)
+        )
 
     def _count(self, favourite: int, skill: np.ndarray) -> None:
         self.usage["acted"].add(int(skill.argmax()))
@@ -263,8 +329,12 @@ class Selector(Greedy):
 
     def state_dict(self) -> dict[str, Any]:
         usage = {name: usage.state_dict() for name, usage in self.usage.items()}
-        return {**super().state_dict(), "network": self.network.state_dict(), "favourite": self.favourite,
-                "usage": usage}
+        return {
+            **super().state_dict(),
+            "network": self.network.state_dict(),
+            "favourite": self.favourite,
+            "usage": usage,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
@@ -275,14 +345,28 @@ class Selector(Greedy):
 
 
 ALGORITHMS = {"selector": SkillSAC, "selector_release": ReleaseSelector}
-NETWORK_KEYS = {"hidden_dim", "layers", "lr", "target_tau", "extra_discount", "temperature", "learn_temperature",
-                "target_entropy", "grad_clip"}
+NETWORK_KEYS = {
+    "hidden_dim",
+    "layers",
+    "lr",
+    "target_tau",
+    "extra_discount",
+    "temperature",
+    "learn_temperature",
+    "target_entropy",
+    "grad_clip",
+}
 
 
-def make_selector(config: dict[str, Any], space: SkillSpace, obs_dim: int, rng: Streams) -> Selector:
+def make_selector(
+    config: dict[str, Any], space: SkillSpace, obs_dim: int, rng: Streams
+) -> Selector:
     settings = {k: v for k, v in config["skills"].items() if k not in ("name", "warmup_frames")}
     own = {k: settings.pop(k) for k in NETWORK_KEYS & settings.keys()}
-    network = ALGORITHMS[config["skills"]["name"]](obs_dim=obs_dim, skill_dim=space.dim,
-                                                   generator=rng.torch("selector"), **own).to(rng.device)
+    network = ALGORITHMS[config["skills"]["name"]](
+        obs_dim=obs_dim, skill_dim=space.dim, generator=rng.torch("selector"), **own
+    ).to(rng.device)
     warmup_steps = config["skills"]["warmup_frames"] // config["action_repeat"]
-    return Selector(space, rng.numpy("skills"), network, rng.device, warmup_steps=warmup_steps, **settings)
+    return Selector(
+        space, rng.numpy("skills"), network, rng.device, warmup_steps=warmup_steps, **settings
+    )

@@ -39,27 +39,35 @@ class SkillSpace:
 
     def vector(self, index: int) -> np.ndarray:
         if not self.one_hot:
-            raise UserError(f"skills.index={index}: a {self.kind} space has no numbered skills; use index -1")
+            raise UserError(
+                f"skills.index={index}: a {self.kind} space has no numbered skills; use index -1"
+            )
         return np.eye(self.dim, dtype=np.float32)[index]
 
     def require_one_hot(self, config: dict[str, Any]) -> None:
         """For the regimes that choose among numbered skills."""
         if not self.one_hot:
-            what = "no skills" if self.kind == "none" else f"{self.kind} skills, which have no numbers"
-            raise UserError(f"skills={config['skills']['name']} chooses among numbered skills; agent="
-                            f"{config['agent']['name']} has {what}: use "
-                            f"skills={'none' if self.kind == 'none' else 'switching, fixed or native'}, "
-                            "or an agent with one-hot skills (amped, diayn, becl, cesd, comsd, smm, metra_discrete)")
+            what = (
+                "no skills" if self.kind == "none" else f"{self.kind} skills, which have no numbers"
+            )
+            raise UserError(
+                f"skills={config['skills']['name']} chooses among numbered skills; agent="
+                f"{config['agent']['name']} has {what}: use "
+                f"skills={'none' if self.kind == 'none' else 'switching, fixed or native'}, "
+                "or an agent with one-hot skills (amped, diayn, becl, cesd, comsd, smm, metra_discrete)"
+            )
 
     def panel(self, rng: np.random.Generator, count: int) -> list[np.ndarray]:
-        """Skills that stand for the whole space: every one-hot, else `count` draws, or the empty one."""
+        """Skills that stand for the whole space: every one-hot, else `count` draws, or the empty
+        one."""
         if self.one_hot:
             return [self.vector(index) for index in range(self.dim)]
         return [self.sample(rng) for _ in range(count if self.dim else 1)]
 
 
 class SkillSource:
-    """What all sources share: the space, the current skill, and how it is saved. By itself: no skill at all."""
+    """What all sources share: the space, the current skill, and how it is saved. By itself: no
+    skill at all."""
 
     rule = "none"  # how evaluation draws skills, for eval.csv
     network: nn.Module | None = None  # of a source that learns; it goes into snapshots
@@ -72,11 +80,13 @@ class SkillSource:
         return self.skill
 
     def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
-        """The same for N episodes side by side, obs (N, obs_dim): (N, dim). Unless a source says more, one for all."""
+        """The same for N episodes side by side, obs (N, obs_dim): (N, dim). Unless a source says
+        more, one for all."""
         return np.tile(self.select(obs[0], step, first=first), (len(obs), 1))
 
     def update(self, memory, step: int) -> Metrics:
-        """Learn, where there is something to learn; called once per step in fine-tuning and pre-training."""
+        """Learn, where there is something to learn; called once per step in fine-tuning and
+        pre-training."""
         return {}
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
@@ -97,8 +107,10 @@ class Fixed(SkillSource):
 
     def __init__(self, space: SkillSpace, rng: np.random.Generator, *, index: int):
         if not -1 <= index < max(space.dim, 1):
-            raise UserError(f"skills.index={index} is outside the {space.dim} skills; "
-                            f"choose 0 to {space.dim - 1}, or -1 for a random one")
+            raise UserError(
+                f"skills.index={index} is outside the {space.dim} skills; "
+                f"choose 0 to {space.dim - 1}, or -1 for a random one"
+            )
         super().__init__(space, space.sample(rng) if index < 0 else space.vector(index))
 
 
@@ -112,13 +124,16 @@ class Constant(SkillSource):
 
 
 class Switching(SkillSource):
-    """A new skill at every episode's start and, with interval > 0, whenever the step is a multiple of it.
+    """A new skill at every episode's start and, with interval > 0, whenever the step is a multiple
+    of it.
 
-    The step counts over all episodes, as in URLB. `eval_rule`: a fresh skill per evaluation episode, one for the
-    whole evaluation (the public code), or switching as in training.
+    The step counts over all episodes, as in URLB. `eval_rule`: a fresh skill per evaluation
+    episode, one for the whole evaluation (the public code), or switching as in training.
     """
 
-    def __init__(self, space: SkillSpace, rng: np.random.Generator, *, interval: int, eval_rule: str):
+    def __init__(
+        self, space: SkillSpace, rng: np.random.Generator, *, interval: int, eval_rule: str
+    ):
         super().__init__(space, np.zeros(space.dim, np.float32))
         self.rule = choose("skills.eval", eval_rule, EVAL_RULES)
         self.rng, self.interval, self.many = rng, interval, np.zeros((0, space.dim), np.float32)
@@ -132,7 +147,9 @@ class Switching(SkillSource):
         return self.skill
 
     def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
-        if self.due(step, first):  # episodes side by side start together, so a checkpoint needs no skill of theirs
+        if self.due(
+            step, first
+        ):  # episodes side by side start together, so a checkpoint needs no skill of theirs
             self.many = np.stack([self.space.sample(self.rng) for _ in obs])
         return self.many
 
@@ -143,14 +160,22 @@ class Switching(SkillSource):
         return Switching(self.space, rng, interval=interval, eval_rule=self.rule)
 
 
-def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Generator,
-                pretrained: Callable[[], Objective] | None = None) -> SkillSource:
-    """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml names.
+def make_skills(
+    config: dict[str, Any],
+    space: SkillSpace,
+    rng: np.random.Generator,
+    pretrained: Callable[[], Objective] | None = None,
+) -> SkillSource:
+    """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml
+    names.
 
-    A native rule may be a class of the method's own (`_target_`), which gets a network of the pre-trained objective.
+    A native rule may be a class of the method's own (`_target_`), which gets a network of the
+    pre-trained objective.
     """
     if config["phase"] == "pretrain":
-        return Switching(space, rng, interval=config.get("skill_interval", 0), eval_rule="per_episode")
+        return Switching(
+            space, rng, interval=config.get("skill_interval", 0), eval_rule="per_episode"
+        )
     native = config["agent"]["native_skills"]
     config = native if config["skills"]["name"] == "native" else config["skills"]
     if "_target_" in config:
@@ -160,8 +185,10 @@ def make_skills(config: dict[str, Any], space: SkillSpace, rng: np.random.Genera
         return source(space, rng, features=features, **settings)
     name = choose("skills", config["name"], ("none", "switching", "fixed", "constant"))
     if (name == "none") != (space.dim == 0):
-        raise UserError(f"skills={name} does not fit an agent with {space.dim} skills; "
-                        f"use skills={'none' if space.dim == 0 else 'switching or skills=fixed'}")
+        raise UserError(
+            f"skills={name} does not fit an agent with {space.dim} skills; "
+            f"use skills={'none' if space.dim == 0 else 'switching or skills=fixed'}"
+        )
     if name == "none":
         return SkillSource(space, np.zeros(0, np.float32))
     if name == "fixed":

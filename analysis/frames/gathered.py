@@ -1,7 +1,8 @@
-"""What the runs of an experiment say, as data frames: from their directories, or shipped in results/runs.
+"""What the runs of an experiment say, as data frames: from their directories, or shipped in
+results/runs.
 
-Evaluations have one row each: method, domain, task, seed, frame, score, final, and where the run comes from. What is
-missing, unfinished or unreadable is named in `gaps`.
+Evaluations have one row each: method, domain, task, seed, frame, score, final, and where the run
+comes from. What is missing, unfinished or unreadable is named in `gaps`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,23 @@ from experiment.runs import Run
 from utils import RESULTS, write_text
 
 SHIPPED = RESULTS / "runs"
-COLUMNS = ["phase", "method", "domain", "task", "seed", "frame", "score", "final", "distinct", "wall_seconds", "device",
-           "threads", "commit", "dirty", "command"]
+COLUMNS = [
+    "phase",
+    "method",
+    "domain",
+    "task",
+    "seed",
+    "frame",
+    "score",
+    "final",
+    "distinct",
+    "wall_seconds",
+    "device",
+    "threads",
+    "commit",
+    "dirty",
+    "command",
+]
 CONFLICT = ["surgery/conflict", "surgery/sample_conflict", "surgery/cosine", "surgery/dot"]
 TRAIN = ["method", "domain", "seed", "frame", *CONFLICT]
 
@@ -33,12 +49,16 @@ class Gathered(NamedTuple):
     def scores(self) -> pd.DataFrame:
         """method, domain, task, seed, score at the end of fine-tuning."""
         rows = self.evaluations
-        return rows[(rows["phase"] == "finetune") & rows["final"]][["method", "domain", "task", "seed", "score"]]
+        return rows[(rows["phase"] == "finetune") & rows["final"]][
+            ["method", "domain", "task", "seed", "score"]
+        ]
 
     @property
     def curves(self) -> pd.DataFrame:
         rows = self.evaluations
-        return rows[rows["phase"] == "finetune"][["method", "domain", "task", "seed", "frame", "score"]]
+        return rows[rows["phase"] == "finetune"][
+            ["method", "domain", "task", "seed", "frame", "score"]
+        ]
 
     @property
     def distinct(self) -> pd.DataFrame:
@@ -66,11 +86,22 @@ def gather(experiment: Experiment) -> Gathered:
         if found["state"] == "finished":
             parts.append(evaluations(run, found))
             if run.phase == "pretrain" and has_conflict(run):
-                train.append(read_train([run.path], CONFLICT).assign(
-                    method=run.method, domain=run.config["domain"]["name"], seed=run.config["seed"]))
+                train.append(
+                    read_train([run.path], CONFLICT).assign(
+                        method=run.method,
+                        domain=run.config["domain"]["name"],
+                        seed=run.config["seed"],
+                    )
+                )
         else:
-            gaps.append((run, "missing" if not run.path.exists() else found["state"]
-                         + (f" ({found['problem']})" if found["problem"] else "")))
+            gaps.append(
+                (
+                    run,
+                    "missing"
+                    if not run.path.exists()
+                    else found["state"] + (f" ({found['problem']})" if found["problem"] else ""),
+                )
+            )
     empty = nothing()
     rows = pd.concat(parts, ignore_index=True)[COLUMNS] if parts else empty.evaluations
     conflict = pd.concat(train, ignore_index=True)[TRAIN] if train else empty.train
@@ -78,7 +109,9 @@ def gather(experiment: Experiment) -> Gathered:
 
 
 def nothing() -> Gathered:
-    return Gathered(pd.DataFrame(columns=COLUMNS).astype({"final": bool}), pd.DataFrame(columns=TRAIN), [])
+    return Gathered(
+        pd.DataFrame(columns=COLUMNS).astype({"final": bool}), pd.DataFrame(columns=TRAIN), []
+    )
 
 
 def has_conflict(run: Run) -> bool:
@@ -87,11 +120,22 @@ def has_conflict(run: Run) -> bool:
 
 
 def evaluations(run: Run, found: dict) -> pd.DataFrame:
-    """Of one run. skills=oracle is two methods: the mean over skills is `single`, the best skill keeps the name."""
+    """Of one run. skills=oracle is two methods: the mean over skills is `single`, the best skill
+    keeps the name."""
     curve = read_curves([run.path]).assign(
-        phase=run.phase, method=run.method, domain=found["domain"], task=found["task"] or "", seed=run.config["seed"],
-        wall_seconds=found["wall_seconds"], device=found["device"], threads=found["threads"], commit=found["commit"],
-        dirty=found["dirty"], command=run.command, distinct=distinct(run.path))
+        phase=run.phase,
+        method=run.method,
+        domain=found["domain"],
+        task=found["task"] or "",
+        seed=run.config["seed"],
+        wall_seconds=found["wall_seconds"],
+        device=found["device"],
+        threads=found["threads"],
+        commit=found["commit"],
+        dirty=found["dirty"],
+        command=run.command,
+        distinct=distinct(run.path),
+    )
     curve["score"], curve["final"] = curve["return_mean"], curve["frame"] == found["frame"]
     if "return_best" in curve:
         return pd.concat([curve.assign(method="single"), curve.assign(score=curve["return_best"])])
@@ -105,13 +149,21 @@ def distinct(path: Path) -> float:
 
 
 def spell(gaps: list[tuple[Run, str]]) -> list[str]:
-    """A line per phase, method and state, with every task and seed in it: finetune, cic, missing: walker_run 3-10."""
+    """A line per phase, method and state, with every task and seed in it: finetune, cic, missing:
+    walker_run 3-10."""
     lines: dict[tuple[str, str, str], dict[str, list[int]]] = {}
     for run, state in gaps:
-        where = run.config["task"]["name"] if run.phase == "finetune" else run.config["domain"]["name"]
-        lines.setdefault((run.phase, run.method, state), {}).setdefault(where, []).append(run.config["seed"])
-    return [f"{', '.join(key)}: " + "; ".join(f"{where} seed {ranges(seeds)}" for where, seeds in places.items())
-            for key, places in lines.items()]
+        where = (
+            run.config["task"]["name"] if run.phase == "finetune" else run.config["domain"]["name"]
+        )
+        lines.setdefault((run.phase, run.method, state), {}).setdefault(where, []).append(
+            run.config["seed"]
+        )
+    return [
+        f"{', '.join(key)}: "
+        + "; ".join(f"{where} seed {ranges(seeds)}" for where, seeds in places.items())
+        for key, places in lines.items()
+    ]
 
 
 def ranges(numbers: list[int]) -> str:
@@ -126,18 +178,25 @@ def ranges(numbers: list[int]) -> str:
 
 
 def shipped_names() -> list[str]:
-    return sorted(path.stem for path in SHIPPED.glob("*.csv") if not path.stem.endswith("_conflict"))
+    return sorted(
+        path.stem for path in SHIPPED.glob("*.csv") if not path.stem.endswith("_conflict")
+    )
 
 
 def shipped(name: str) -> Gathered:
     """As `save` wrote it."""
     conflict = SHIPPED / f"{name}_conflict.csv"
-    rows = pd.read_csv(SHIPPED / f"{name}.csv", keep_default_na=False, na_values={"threads": [""], "distinct": [""]})
+    rows = pd.read_csv(
+        SHIPPED / f"{name}.csv",
+        keep_default_na=False,
+        na_values={"threads": [""], "distinct": [""]},
+    )
     return Gathered(rows, pd.read_csv(conflict) if conflict.exists() else nothing().train, [])
 
 
 def find(name: str, words: list[str], root: Path) -> Gathered | None:
-    """The finished runs of an experiment below run_root, else the shipped ones; None: there are neither."""
+    """The finished runs of an experiment below run_root, else the shipped ones; None: there are
+    neither."""
     found = gather(load([f"experiment={name}", *words])) if root.is_dir() else nothing()
     if len(found.evaluations):
         return found

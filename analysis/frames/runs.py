@@ -1,6 +1,7 @@
 """Run directories as data frames: read_runs(root), read_curves(paths), read_train(paths, columns).
 
-A damaged run is a row of state "unreadable" with the reason beside it, so that it is counted and never averaged.
+A damaged run is a row of state "unreadable" with the reason beside it, so that it is counted and
+never averaged.
 """
 
 from __future__ import annotations
@@ -20,32 +21,69 @@ import yaml
 
 from utils import CONFIGS, UserError
 
-COLUMNS = ("phase", "domain", "task", "agent", "variant", "skills", "seed", "state", "frame", "score", "expert_score",
-           "normalized", "wall_seconds", "commit", "dirty", "device", "path", "threads", "best_score", "problem")
-PLACES = {"pretrain": ("domain", "agent", "variant"), "finetune": ("task", "agent", "variant", "skills")}  # rundir.py
+COLUMNS = (
+    "phase",
+    "domain",
+    "task",
+    "agent",
+    "variant",
+    "skills",
+    "seed",
+    "state",
+    "frame",
+    "score",
+    "expert_score",
+    "normalized",
+    "wall_seconds",
+    "commit",
+    "dirty",
+    "device",
+    "path",
+    "threads",
+    "best_score",
+    "problem",
+)
+PLACES = {
+    "pretrain": ("domain", "agent", "variant"),
+    "finetune": ("task", "agent", "variant", "skills"),
+}  # rundir.py
 DOMAINS = sorted(path.stem for path in (CONFIGS / "domain").glob("*.yaml"))
 WORDS = ("skills", "returns")  # columns of eval.csv that hold no number
-YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where libyaml was there to build it
+YAML = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)  # ten times faster, where libyaml was there to build it
 
 
 class Damaged(UserError):
     """A file of a run that is not what a run writes."""
 
 
-# ------------------------------------------------------------------------------------------------------------ runs
+# --------------------------------------------------------------------------------------------- runs
 
 
 def read_runs(root: Path) -> pd.DataFrame:
     """One row per run directory below `root`, of both phases. Only finished runs have a score.
 
-    `skills` is the directory's name (fixed_3, switching@100000). Beyond the obvious: `frame` of an unfinished run is
-    the last one logged, `best_score` is the best skill of skills=oracle, `problem` says why a run is unreadable.
+    `skills` is the directory's name (fixed_3, switching@100000). Beyond the obvious: `frame` of an
+    unfinished run is the last one logged, `best_score` is the best skill of skills=oracle,
+    `problem` says why a run is unreadable.
     """
     if not Path(root).is_dir():
         raise UserError(f"no directory {root}; give the run_root of pretrain.py and finetune.py")
     rows = [read_run(path) for path in directories(Path(root))]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(
-        {name: float for name in ("frame", "score", "expert_score", "normalized", "wall_seconds", "best_score")})
+        {
+            name: float
+            for name in (
+                "frame",
+                "score",
+                "expert_score",
+                "normalized",
+                "wall_seconds",
+                "best_score",
+            )
+        }
+    )
 
 
 def directories(root: Path) -> Iterator[Path]:
@@ -63,7 +101,9 @@ def read_run(path: Path) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(COLUMNS) | place(path) | {"path": str(path), "problem": ""}
     try:
         if row["phase"] is None:
-            raise Damaged("not at pretrain/DOMAIN/AGENT/VARIANT or finetune/TASK/AGENT/VARIANT/SKILLS")
+            raise Damaged(
+                "not at pretrain/DOMAIN/AGENT/VARIANT or finetune/TASK/AGENT/VARIANT/SKILLS"
+            )
         row |= machine(path) | (outcome(path, row) or progress(path))
     except Damaged as error:
         row |= {"state": "unreadable", "problem": str(error)}
@@ -76,9 +116,11 @@ def place(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"seed": int(parts[-1].removeprefix("seed_"))}
     for phase, names in PLACES.items():
         if len(parts) > len(names) + 1 and parts[-len(names) - 2] == phase:
-            found |= {"phase": phase, **dict(zip(names, parts[-len(names) - 1:-1], strict=True))}
+            found |= {"phase": phase, **dict(zip(names, parts[-len(names) - 1 : -1], strict=True))}
     if "task" in found:
-        found["domain"] = next((name for name in DOMAINS if found["task"].startswith(f"{name}_")), None)
+        found["domain"] = next(
+            (name for name in DOMAINS if found["task"].startswith(f"{name}_")), None
+        )
     return found
 
 
@@ -96,30 +138,48 @@ def machine(path: Path) -> dict[str, Any]:
 
 
 def outcome(path: Path, row: dict[str, Any]) -> dict[str, Any] | None:
-    """Of a finished run: result.json, checked against its place and its curve. None while there is no result.json."""
+    """Of a finished run: result.json, checked against its place and its curve. None while there is
+    no result.json."""
     result = load_result(path)
     if result is None:
         return None
     subject = "domain" if row["phase"] == "pretrain" else "task"
     for name in ("phase", "agent", "seed", subject):
         if result.get(name) != row[name]:  # copied to another place, by hand
-            raise Damaged(f"result.json says {name} {result.get(name)!r}, the directory {row[name]!r}")
+            raise Damaged(
+                f"result.json says {name} {result.get(name)!r}, the directory {row[name]!r}"
+            )
     frame, curve = number(result, "frame"), curve_of(path)
     if not curve or int(curve[-1]["frame"]) != frame:
         last = curve[-1]["frame"] if curve else "none"
         raise Damaged(f"the last evaluation is at frame {last}, result.json at {frame:.0f}")
     git, best = (result.get(name) or {} for name in ("git", "best"))
-    if not isinstance(git, dict) or not isinstance(best, dict) or not isinstance(git.get("commit", ""), str):
+    if (
+        not isinstance(git, dict)
+        or not isinstance(best, dict)
+        or not isinstance(git.get("commit", ""), str)
+    ):
         raise Damaged("result.json: git or best is not what a run writes")
-    return {"state": "finished", "frame": frame, "score": number(result, "score"),
-            **{name: number(result, name, may_lack=True) for name in ("expert_score", "normalized")},
-            "wall_seconds": number(result, "wall_seconds"), "commit": git.get("commit"), "dirty": git.get("dirty"),
-            "best_score": number(best, "return_mean", may_lack=True)}
+    return {
+        "state": "finished",
+        "frame": frame,
+        "score": number(result, "score"),
+        **{name: number(result, name, may_lack=True) for name in ("expert_score", "normalized")},
+        "wall_seconds": number(result, "wall_seconds"),
+        "commit": git.get("commit"),
+        "dirty": git.get("dirty"),
+        "best_score": number(best, "return_mean", may_lack=True),
+    }
 
 
 def progress(path: Path) -> dict[str, Any]:
-    """Of an unfinished run: how far it came. It has no score, the last evaluation is not the final one."""
-    frames = [int(row["frame"]) for name in ("eval.csv", "train.csv") for row in read_csv(path / name)[-1:]]
+    """Of an unfinished run: how far it came. It has no score, the last evaluation is not the final
+    one."""
+    frames = [
+        int(row["frame"])
+        for name in ("eval.csv", "train.csv")
+        for row in read_csv(path / name)[-1:]
+    ]
     return {"state": "unfinished", "frame": max(frames, default=None)}
 
 
@@ -144,32 +204,43 @@ def number(holder: dict[str, Any], name: str, *, may_lack: bool = False) -> floa
     return value
 
 
-# ---------------------------------------------------------------------------------------------------------- curves
+# ------------------------------------------------------------------------------------------- curves
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Rows of eval.csv or train.csv, none if it is not there yet. A last line cut by a kill is left out."""
+    """Rows of eval.csv or train.csv, none if it is not there yet. A last line cut by a kill is left
+    out."""
     try:
         text = path.read_text()
-        head, *lines = csv.reader(io.StringIO(text[:text.rfind("\n") + 1]), strict=True)
+        head, *lines = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True)
     except FileNotFoundError:
         return []
     except (OSError, ValueError, csv.Error) as error:
         raise Damaged(f"{path.name} cannot be read ({error})") from error
     for count, line in enumerate(lines, 2):
-        if len(line) != len(head) or "frame" not in head or not line[head.index("frame")].isdecimal():
+        if (
+            len(line) != len(head)
+            or "frame" not in head
+            or not line[head.index("frame")].isdecimal()
+        ):
             raise Damaged(f"{path.name}, line {count}, is not a row of a run")
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
 def curve_of(path: Path) -> list[dict[str, Any]]:
-    """The evaluations of a run: eval.csv, or what result.json repeats of it (skills=oracle has only that)."""
+    """The evaluations of a run: eval.csv, or what result.json repeats of it (skills=oracle has only
+    that)."""
     rows: list[dict[str, Any]] = read_csv(path / "eval.csv")
     if not rows:
         rows = (load_result(path) or {}).get("curve") or []
     try:
-        return [{k: str(v) if k in WORDS else as_float(v) for k, v in ({"frame": int(row["frame"])} | row).items()}
-                for row in rows]
+        return [
+            {
+                k: str(v) if k in WORDS else as_float(v)
+                for k, v in ({"frame": int(row["frame"])} | row).items()
+            }
+            for row in rows
+        ]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise Damaged(f"an evaluation cannot be read ({error})") from error
 
@@ -181,7 +252,8 @@ def as_float(text: Any) -> float:
 def read_curves(paths: Iterable[str | Path]) -> pd.DataFrame:
     """Evaluations of runs, one row each: path, frame, return_mean, return_std, ... as in eval.csv.
 
-    A run before its first evaluation has no row; a damaged one is an error (read_runs calls it unreadable).
+    A run before its first evaluation has no row; a damaged one is an error (read_runs calls it
+    unreadable).
     """
     rows = []
     for path in paths:
@@ -189,19 +261,29 @@ def read_curves(paths: Iterable[str | Path]) -> pd.DataFrame:
             rows += [{"path": str(path), **row} for row in curve_of(Path(path))]
         except Damaged as error:
             raise Damaged(f"{path}: {error}") from error
-    table = pd.DataFrame(rows) if rows else pd.DataFrame(columns=["path", "frame", "return_mean", "return_std"])
+    table = (
+        pd.DataFrame(rows)
+        if rows
+        else pd.DataFrame(columns=["path", "frame", "return_mean", "return_std"])
+    )
     return table.astype({"frame": int})
 
 
 def read_train(paths: Iterable[str | Path], columns: Iterable[str]) -> pd.DataFrame:
-    """Rows of train.csv: path, frame and these columns; NaN in windows where one was not measured."""
+    """Rows of train.csv: path, frame and these columns; NaN in windows where one was not
+    measured."""
     columns, table = list(columns), []
     for path in paths:
         try:
             rows = read_csv(Path(path) / "train.csv")
             if rows and (lacking := [name for name in columns if name not in rows[0]]):
-                raise UserError(f"{path}: train.csv has no {', '.join(lacking)}; it has {', '.join(rows[0])}")
-            table += [{"path": str(path)} | {name: as_float(row[name]) for name in ("frame", *columns)} for row in rows]
+                raise UserError(
+                    f"{path}: train.csv has no {', '.join(lacking)}; it has {', '.join(rows[0])}"
+                )
+            table += [
+                {"path": str(path)} | {name: as_float(row[name]) for name in ("frame", *columns)}
+                for row in rows
+            ]
         except (Damaged, ValueError) as error:
             raise Damaged(f"{path}: {error}") from error
     return pd.DataFrame(table, columns=["path", "frame", *columns]).astype({"frame": int})

@@ -1,7 +1,9 @@
-"""Measures and pictures of skills in mazes, from PPO's snapshots: python -m analysis.maze measure|draw|missed --help
+"""Measures and pictures of skills in mazes, from PPO's snapshots: python -m analysis.maze
+measure|draw|missed --help
 
-A row of measures comes from stochastic whole episodes of every skill from the start distribution, a picture from
-episodes that all begin at START. Both draw from random streams of their own, made from the run's seed.
+A row of measures comes from stochastic whole episodes of every skill from the start distribution, a
+picture from episodes that all begin at START. Both draw from random streams of their own, made from
+the run's seed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def measure(args: argparse.Namespace) -> None:
     bounds = [(kind, domain) for kind in ("floor", "ceiling") if (domain := getattr(args, kind))]
     if not args.snapshots and not bounds:
         raise UserError("nothing to measure; give snapshots, --floor DOMAIN or --ceiling DOMAIN")
-    read_rows(args.out)  # what cannot be measured or written is refused before minutes are spent on a row
+    read_rows(
+        args.out
+    )  # what cannot be measured or written is refused before minutes are spent on a row
     loaded = [load(path) for path in args.snapshots]
     for kind, domain in bounds:
         put_row(args.out, measure_bound(kind, domain, args))
@@ -36,14 +40,16 @@ def measure(args: argparse.Namespace) -> None:
 
 def draw(args: argparse.Namespace) -> None:
     if args.titles and len(args.titles) != len(args.snapshots):
-        raise UserError(f"--titles has {len(args.titles)} titles for {len(args.snapshots)} snapshots; give one each")
+        raise UserError(
+            f"--titles has {len(args.titles)} titles for {len(args.snapshots)} snapshots; give one each"
+        )
     loaded = [load(path) for path in args.snapshots]
     titles = args.titles or [trained.config["agent"]["name"] for trained in loaded]
     draw_figure([panel_of(*pair) for pair in zip(loaded, titles, strict=True)], args.out)
     print(f"picture: {args.out}")
 
 
-# ------------------------------------------------------------------------------------------------ missed squares
+# ----------------------------------------------------------------------------------- missed squares
 
 
 def missed(args: argparse.Namespace) -> None:
@@ -53,36 +59,60 @@ def missed(args: argparse.Namespace) -> None:
         centres, enough = covered(trained.episodes(EPISODES)[0].reshape(-1, 2), trained.lanes.maze)
         cells = Counter((int(x), int(y)) for x, y in np.floor(centres[~enough] + 0.5))
         lost.setdefault(trained.lanes.maze, Counter()).update(cells)
-        print(f"{trained.path}: coverage {enough.mean():.3f}, {cells.total()} of {len(centres)} squares missed")
+        print(
+            f"{trained.path}: coverage {enough.mean():.3f}, {cells.total()} of {len(centres)} squares missed"
+        )
     for maze, cells in lost.items():
-        print(f"{maze}, share of the missed squares by cell: "
-              + ", ".join(f"{cell} {count / cells.total():.2f}" for cell, count in cells.most_common(8)))
+        print(
+            f"{maze}, share of the missed squares by cell: "
+            + ", ".join(
+                f"{cell} {count / cells.total():.2f}" for cell, count in cells.most_common(8)
+            )
+        )
 
 
-# ----------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 def main() -> None:
     parser = Parser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     rows = commands.add_parser("measure", help="a row of measures per snapshot, into a CSV")
-    rows.add_argument("snapshots", nargs="*", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze")
-    rows.add_argument("--out", type=Path, required=True, help="CSV; a row of the same run and frame is replaced")
-    rows.add_argument("--episodes", type=at_least(2), default=EPISODES, help="per skill (%(default)s)")
-    rows.add_argument("--mine-steps", type=at_least(1), default=MINE_STEPS, help="of MINE (%(default)s)")
+    rows.add_argument(
+        "snapshots", nargs="*", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze"
+    )
+    rows.add_argument(
+        "--out", type=Path, required=True, help="CSV; a row of the same run and frame is replaced"
+    )
+    rows.add_argument(
+        "--episodes", type=at_least(2), default=EPISODES, help="per skill (%(default)s)"
+    )
+    rows.add_argument(
+        "--mine-steps", type=at_least(1), default=MINE_STEPS, help="of MINE (%(default)s)"
+    )
     rows.add_argument("--floor", metavar="DOMAIN", help="also a row of uniform actions")
-    rows.add_argument("--ceiling", metavar="DOMAIN", help="also a row of states uniform over the maze")
+    rows.add_argument(
+        "--ceiling", metavar="DOMAIN", help="also a row of states uniform over the maze"
+    )
     rows.add_argument("--skills", type=at_least(1), help="of floor and ceiling")
-    rows.add_argument("--seed", type=at_least(0), default=1, help="of floor and ceiling (%(default)s)")
+    rows.add_argument(
+        "--seed", type=at_least(0), default=1, help="of floor and ceiling (%(default)s)"
+    )
     figure = commands.add_parser("draw", help="trajectories of every skill, a panel per snapshot")
-    figure.add_argument("snapshots", nargs="+", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze")
+    figure.add_argument(
+        "snapshots", nargs="+", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze"
+    )
     figure.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
     figure.add_argument("--titles", nargs="+", help="of the panels (the agents)")
     where = commands.add_parser("missed", help="which cells hold the squares that are not covered")
-    where.add_argument("snapshots", nargs="+", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze")
+    where.add_argument(
+        "snapshots", nargs="+", type=Path, help="snapshot_<frame>.pt of pretrain.py on a maze"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)  # small products, and sums in one order
-    run_command(lambda: {"measure": measure, "draw": draw, "missed": missed}[args.command](args), ValueError)
+    run_command(
+        lambda: {"measure": measure, "draw": draw, "missed": missed}[args.command](args), ValueError
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""How much of a space is visited, how evenly, and how far a state tells its skill: estimates from samples.
+"""How much of a space is visited, how evenly, and how far a state tells its skill: estimates from
+samples.
 
 States are (N, D), skills (N,) labels of n skills. Entropies and information are in nats.
 """
@@ -22,34 +23,40 @@ TAIL = 1000  # MINE: the result is the mean bound of so many last steps
 
 def check_k(k: int, others: int) -> None:
     if not 1 <= k <= others:
-        raise ValueError(f"k must be at least 1 and at most {others}, the number of other states; got {k}")
+        raise ValueError(
+            f"k must be at least 1 and at most {others}, the number of other states; got {k}"
+        )
 
 
-# ---------------------------------------------------------------------------------------- coverage and entropy
+# ----------------------------------------------------------------------------- coverage and entropy
 
 
 def neighbour_distances(points: np.ndarray, k: int) -> np.ndarray:
-    """(N, k), ascending. The nearest to a point is itself or a duplicate: dropping one zero leaves the others."""
+    """(N, k), ascending. The nearest to a point is itself or a duplicate: dropping one zero leaves
+    the others."""
     check_k(k, len(points) - 1)
     return cKDTree(points).query(points, k + 1)[0][:, 1:]
 
 
 def particle_entropy(states, k: int = 16) -> float:
-    """APT's reward averaged over the sample: mean_i log(1 + mean distance to the k nearest), on raw states.
+    """APT's reward averaged over the sample: mean_i log(1 + mean distance to the k nearest), on raw
+    states.
 
-    It compares samples of one size in one space only: it falls as N grows, and units change it in no simple way.
+    It compares samples of one size in one space only: it falls as N grows, and units change it in
+    no simple way.
     """
     return float(np.log1p(neighbour_distances(as_points(states), k).mean(1)).mean())
 
 
 def kl_entropy(states, k: int = 16, *, floor: float = 2.0**-20) -> float:
-    """Differential entropy by Kozachenko and Leonenko: psi(N) - psi(k) + log V_D + D mean_i log r_k(i).
+    """Differential entropy by Kozachenko and Leonenko: psi(N) - psi(k) + log V_D + D mean_i log
+    r_k(i).
 
-    V_D is the volume of the unit ball, r_k the distance to the k-th nearest other state. More than k equal states
-    have r_k = 0 and would make the estimate -inf (the truth, where a point has mass): radii below `floor`, by default
-    about float32's resolution in a maze, count as `floor`.
-    Uniform states give log(area) and a little more, because balls reach past the walls: about 0.33 sqrt(k area / N)
-    in corridors of width 1, which is 0.04 in the tree at N = 30,000 and k = 16.
+    V_D is the volume of the unit ball, r_k the distance to the k-th nearest other state. More than
+    k equal states have r_k = 0 and would make the estimate -inf (the truth, where a point has
+    mass): radii below `floor`, by default about float32's resolution in a maze, count as `floor`.
+    Uniform states give log(area) and a little more, because balls reach past the walls: about 0.33
+    sqrt(k area / N) in corridors of width 1, which is 0.04 in the tree at N = 30,000 and k = 16.
     """
     points = as_points(states)
     n, dim = points.shape
@@ -58,44 +65,60 @@ def kl_entropy(states, k: int = 16, *, floor: float = 2.0**-20) -> float:
     return float(digamma(n) - digamma(k) + log_ball + dim * np.log(radius).mean())
 
 
-# ------------------------------------------------------------------------------------------ mutual information
+# ------------------------------------------------------------------------------- mutual information
 
 
 def statistics_network(sizes: tuple[int, ...], generator: torch.Generator) -> list[torch.Tensor]:
     """Weights and biases with torch's default initialisation, from the given generator."""
     shapes = [shape for a, b in pairwise(sizes) for shape in ((a, a, b), (a, b))]
-    return [((torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(fan_in)).requires_grad_()
-            for fan_in, *shape in shapes]
+    return [
+        ((torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(fan_in)).requires_grad_()
+        for fan_in, *shape in shapes
+    ]
 
 
 def dv_step(joint: torch.Tensor, marginal: torch.Tensor, log_mean: torch.Tensor | None):
-    """Outputs (B,) on both samples -> the Donsker-Varadhan bound, a loss, and the new log of the running mean.
+    """Outputs (B,) on both samples -> the Donsker-Varadhan bound, a loss, and the new log of the
+    running mean.
 
-    The loss has the gradient of minus the bound, but with the running mean of exp in place of the batch's, which would
-    bias it. All in logarithms, so that no exponential overflows.
+    The loss has the gradient of minus the bound, but with the running mean of exp in place of the
+    batch's, which would bias it. All in logarithms, so that no exponential overflows.
     """
     joint, marginal = joint.mean(), torch.logsumexp(marginal, 0) - math.log(len(marginal))
     now = marginal.detach()
-    log_mean = now if log_mean is None else torch.logaddexp(log_mean + math.log(EMA), now + math.log(1 - EMA))
+    log_mean = (
+        now
+        if log_mean is None
+        else torch.logaddexp(log_mean + math.log(EMA), now + math.log(1 - EMA))
+    )
     return (joint - marginal).detach(), torch.exp(marginal - log_mean) - joint, log_mean
 
 
-def mi_mine(states, skills, *, seed: int, steps: int = 20_000, lr: float = 1e-3, batch: int = 512,
-            hidden: int = 128) -> float:
+def mi_mine(
+    states,
+    skills,
+    *,
+    seed: int,
+    steps: int = 20_000,
+    lr: float = 1e-3,
+    batch: int = 512,
+    hidden: int = 128,
+) -> float:
     """I(S; Z) by MINE (Belghazi et al. 2018): mean Donsker-Varadhan bound of the last 1000 steps.
 
-    A network sees [s, onehot z]; shuffling z in the batch gives the product of the marginals. Measured on 30,000
-    (log 10: 50,000) independent states, one seed, lr 1e-3:
+    A network sees [s, onehot z]; shuffling z in the batch gives the product of the marginals.
+    Measured on 30,000 (log 10: 50,000) independent states, one seed, lr 1e-3:
 
         truth         0      0.736  1.671  2.303 = log 10  0.977
         20,000 steps  0.005  0.734  1.662  2.275           0.846
         4000 steps    0.002  0.736  1.654  2.233           0.768
         2000 steps    0.001  0.731  1.640  2.167           0.705
 
-    for independent skills, 6 Gaussians on a ring of radius 1.5 and 4, one cell of square_a each, and 10 cells of the
-    tree each at random. Sharp borders are learned slowly, so the bound stays low, more so with lr 1e-4 (0.777 in the
-    last case). The log of a batch's mean adds up to (n - 1) / 2B; dependent states add more (random actions in the
-    tree, truth 0: 0.019 after 20,000 steps, 0.014 after 4000), as the network sees no held-out states.
+    for independent skills, 6 Gaussians on a ring of radius 1.5 and 4, one cell of square_a each,
+    and 10 cells of the tree each at random. Sharp borders are learned slowly, so the bound stays
+    low, more so with lr 1e-4 (0.777 in the last case). The log of a batch's mean adds up to (n - 1)
+    / 2B; dependent states add more (random actions in the tree, truth 0: 0.019 after 20,000 steps,
+    0.014 after 4000), as the network sees no held-out states.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
@@ -104,7 +127,10 @@ def mi_mine(states, skills, *, seed: int, steps: int = 20_000, lr: float = 1e-3,
     generator = Streams(seed).torch("mine")
     spread = points.std(0)
     points = (points - points.mean(0)) / np.where(spread > 0, spread, 1)
-    states, skills = torch.from_numpy(points).float(), torch.eye(n)[torch.from_numpy(labels)]  # (N, D), (N, n)
+    states, skills = (
+        torch.from_numpy(points).float(),
+        torch.eye(n)[torch.from_numpy(labels)],
+    )  # (N, D), (N, n)
     params = statistics_network((points.shape[1] + n, hidden, hidden, 1), generator)
     w1, b1, w2, b2, w3, b3 = params
     optimizer = torch.optim.Adam(params, lr=lr, fused=True)
@@ -118,18 +144,23 @@ def mi_mine(states, skills, *, seed: int, steps: int = 20_000, lr: float = 1e-3,
         x = torch.relu(torch.addmm(b2, x, w2))
         t = torch.addmm(b3, x, w3).squeeze(1)  # (2 batch,)
         bound, loss, log_mean = dv_step(t[:batch], t[batch:], log_mean)
-        bounds.append(bound.item())  # 20,000 tiny tensors would scatter over the heap and hold gigabytes
+        bounds.append(
+            bound.item()
+        )  # 20,000 tiny tensors would scatter over the heap and hold gigabytes
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     return float(np.mean(bounds[-TAIL:]))
 
 
-# ------------------------------------------------------------------------------------------------ separability
+# ------------------------------------------------------------------------------------- separability
 
 
-def halves(labels: np.ndarray, episode: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of two random halves: episodes stay whole (their first skill counts), each skill is in both equally."""
+def halves(
+    labels: np.ndarray, episode: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two random halves: episodes stay whole (their first skill counts), each skill is in
+    both equally."""
     _, first, which = np.unique(episode, return_index=True, return_inverse=True)
     label = labels[first]  # (episodes,)
     if np.bincount(label, minlength=labels.max() + 1).min() < 2:
@@ -143,14 +174,18 @@ def halves(labels: np.ndarray, episode: np.ndarray, rng: np.random.Generator) ->
 def separability(states, skills, *, seed: int, k: int = 16, episode=None) -> float:
     """Accuracy of k nearest neighbours (state -> skill) on held-out states; chance is 1/n.
 
-    `episode` (N,) numbers the episodes. Without it the halves share episodes, and a state is known by its neighbours
-    in time, whatever the skills do.
+    `episode` (N,) numbers the episodes. Without it the halves share episodes, and a state is known
+    by its neighbours in time, whatever the skills do.
     """
     points = as_points(states)
     labels, n = as_labels(skills, len(points))
     episode = np.arange(len(points)) if episode is None else as_labels(episode, len(points))[0]
     known, asked = halves(labels, episode, Streams(seed).numpy("separability"))
     check_k(k, len(known))
-    nearest = cKDTree(points[known]).query(points[asked], k)[1].reshape(-1, k)  # (M, k); k = 1 drops the axis
-    votes = (labels[known][nearest][..., None] == np.arange(n)).sum(1)  # (M, n); a tie goes to the lower label
+    nearest = (
+        cKDTree(points[known]).query(points[asked], k)[1].reshape(-1, k)
+    )  # (M, k); k = 1 drops the axis
+    votes = (labels[known][nearest][..., None] == np.arange(n)).sum(
+        1
+    )  # (M, n); a tie goes to the lower label
     return float((votes.argmax(1) == labels[asked]).mean())

@@ -45,43 +45,84 @@ def colours(n: int) -> np.ndarray:
 def draw_panel(axis, panel: Panel) -> None:
     from matplotlib.collections import LineCollection
 
-    order = np.argsort(panel.skill, kind="stable")  # by skill; then by turns, so that no skill covers the others
+    order = np.argsort(
+        panel.skill, kind="stable"
+    )  # by skill; then by turns, so that no skill covers the others
     turn = np.arange(len(order)) - np.searchsorted(panel.skill[order], panel.skill[order])
     shown = order[np.argsort(turn, kind="stable")][: np.count_nonzero(turn < TRAJECTORIES)]
-    axis.add_collection(LineCollection(list(panel.paths[shown]), colors=colours(panel.skills)[panel.skill[shown]],
-                                       alpha=0.2, linewidths=2))
-    axis.add_collection(LineCollection(list(walls(panel.maze)), colors="black", linewidths=2, capstyle="projecting",
-                                       clip_on=False))
+    axis.add_collection(
+        LineCollection(
+            list(panel.paths[shown]),
+            colors=colours(panel.skills)[panel.skill[shown]],
+            alpha=0.2,
+            linewidths=2,
+        )
+    )
+    axis.add_collection(
+        LineCollection(
+            list(walls(panel.maze)),
+            colors="black",
+            linewidths=2,
+            capstyle="projecting",
+            clip_on=False,
+        )
+    )
     if panel.start is not None:
         axis.plot(*panel.start, "o", color="black", markersize=5)  # EDL: 8, in a panel of 5 inches
     (left, bottom), (right, top) = geometry(panel.maze).low - 0.05, geometry(panel.maze).high + 0.05
     axis.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axis.axis("off")
     for text, size, above in ((panel.title, 11, 13), (panel.small, 7.5, 3)):
-        axis.annotate(text, (0.5, 1), (0, above), "axes fraction", "offset points", ha="center", fontsize=size)
+        axis.annotate(
+            text, (0.5, 1), (0, above), "axes fraction", "offset points", ha="center", fontsize=size
+        )
 
 
-def draw_figure(panels: list[Panel], path: Path, *, columns: int | None = None, rows: list[str] | None = None,
-                legend: bool = True) -> None:
-    """Panels side by side, `rows` named at the left; below them the colours of the skills, where all panels have the
-    same ones."""
+def draw_figure(
+    panels: list[Panel],
+    path: Path,
+    *,
+    columns: int | None = None,
+    rows: list[str] | None = None,
+    legend: bool = True,
+) -> None:
+    """Panels side by side, `rows` named at the left; below them the colours of the skills, where
+    all panels have the same ones."""
     from matplotlib.figure import Figure  # without pyplot: no window system, nothing to close
 
     columns = columns or (len(panels) if len(panels) <= 3 else math.ceil(math.sqrt(len(panels))))
     count, n = math.ceil(len(panels) / columns), panels[0].skills
-    sides = np.array([geometry(panel.maze).high - geometry(panel.maze).low + 0.1 for panel in panels])
+    sides = np.array(
+        [geometry(panel.maze).high - geometry(panel.maze).low + 0.1 for panel in panels]
+    )
     steep = float((sides[:, 1] / sides[:, 0]).max())
-    wide, gap, head, foot = min(3.2, 2.6 / math.sqrt(steep)), 0.12, 0.45, 0.4 * legend * all(
-        p.skills == n for p in panels)
+    wide, gap, head, foot = (
+        min(3.2, 2.6 / math.sqrt(steep)),
+        0.12,
+        0.45,
+        0.4 * legend * all(p.skills == n for p in panels),
+    )
     tall, side = wide * steep, 0.3 if rows else gap  # inches, all of them
     width, height = side + columns * (wide + gap), count * (tall + head) + gap + foot
     figure = Figure(figsize=(width, height), dpi=100)
     for i, panel in enumerate(panels):
-        left, bottom = side + i % columns * (wide + gap), height - (i // columns + 1) * (tall + head)
-        draw_panel(figure.add_axes((left / width, bottom / height, wide / width, tall / height)), panel)
+        left, bottom = (
+            side + i % columns * (wide + gap),
+            height - (i // columns + 1) * (tall + head),
+        )
+        draw_panel(
+            figure.add_axes((left / width, bottom / height, wide / width, tall / height)), panel
+        )
         if rows and i % columns == 0:
-            figure.text(0.15 / width, (bottom + tall / 2) / height, rows[i // columns], rotation=90, ha="center",
-                        va="center", fontsize=11)
+            figure.text(
+                0.15 / width,
+                (bottom + tall / 2) / height,
+                rows[i // columns],
+                rotation=90,
+                ha="center",
+                va="center",
+                fontsize=11,
+            )
     if foot:
         draw_legend(figure, n)
     save_picture(figure, path)
@@ -90,7 +131,9 @@ def draw_figure(panels: list[Panel], path: Path, *, columns: int | None = None, 
 def draw_legend(figure, n: int) -> None:
     width, height = figure.get_size_inches()
     strip = min(0.26 * n, width - 0.8)
-    axis = figure.add_axes(((width - strip) / 2 / width, 0.22 / height, strip / width, 0.12 / height))
+    axis = figure.add_axes(
+        ((width - strip) / 2 / width, 0.22 / height, strip / width, 0.12 / height)
+    )
     axis.imshow(colours(n)[None], aspect="auto")
     axis.set(yticks=[], xticks=range(0, n, 1 if n <= 20 else 5))
     axis.tick_params(length=0, pad=2, labelsize=7)
@@ -105,12 +148,17 @@ def save_picture(figure, path: Path) -> None:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-    image = image.quantize(256, dither=Image.Dither.NONE)  # a third of the bytes, no difference to the eye
+    image = image.quantize(
+        256, dither=Image.Dither.NONE
+    )  # a third of the bytes, no difference to the eye
     write_atomic(path, lambda file: image.save(file, "PNG", optimize=True))
 
 
-def draw_paths(paths: np.ndarray, skill: np.ndarray, maze: str, path: Path, *, title: str = "") -> None:
-    """The first TRAJECTORIES of each skill out of states (E, T, 2) that are there already; skill (E,) numbers them."""
+def draw_paths(
+    paths: np.ndarray, skill: np.ndarray, maze: str, path: Path, *, title: str = ""
+) -> None:
+    """The first TRAJECTORIES of each skill out of states (E, T, 2) that are there already; skill
+    (E,) numbers them."""
     draw_figure([Panel(paths, skill, maze, title)], path)
 
 
@@ -128,8 +176,14 @@ def trajectories(trained: Trained, title: str, small: str) -> Panel:
 
 
 def panel_of(trained: Trained, title: str) -> Panel:
-    """Its numbers are those of the row that `measure` writes by default, not of the few trajectories drawn."""
+    """Its numbers are those of the row that `measure` writes by default, not of the few
+    trajectories drawn."""
     paths, skill = trained.episodes(EPISODES)
     states, label = paths.reshape(-1, 2), np.repeat(skill, paths.shape[1])
-    return trajectories(trained, title, small_print(len(trained.skills), coverage(states, trained.lanes.maze),
-                                                    mi_grid(states, label)))
+    return trajectories(
+        trained,
+        title,
+        small_print(
+            len(trained.skills), coverage(states, trained.lanes.maze), mi_grid(states, label)
+        ),
+    )

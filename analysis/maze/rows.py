@@ -1,5 +1,5 @@
-"""Rows of measures for many snapshots at a time. Each row is a file named after all that it is made from, so it is
-measured once, by whichever experiment comes first."""
+"""Rows of measures for many snapshots at a time. Each row is a file named after all that it is made
+from, so it is measured once, by whichever experiment comes first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from experiment.runs import Run
 from run.pool import Job, Pool
 from utils import UserError, read_json, write_text
 
-VERSION = 1  # of the measures: raise it when an estimator, an episode or a maze changes, and rows are measured anew
+# of the measures: raise it when an estimator, an episode or a maze changes, and rows are measured
+# anew
+VERSION = 1
 BOUNDS = {"floor": "random actions", "ceiling": "uniform states"}
 
 
@@ -33,7 +35,9 @@ class Target(NamedTuple):
 
     @property
     def name(self) -> str:
-        return ", ".join([self.label, self.group] + [f"seed {self.run.config['seed']}"] * (self.bound is None))
+        return ", ".join(
+            [self.label, self.group] + [f"seed {self.run.config['seed']}"] * (self.bound is None)
+        )
 
 
 class Measured(NamedTuple):
@@ -47,19 +51,26 @@ class Measured(NamedTuple):
 
 
 def fingerprint(target: Target, options: argparse.Namespace) -> str:
-    """Of the snapshot, the options and the measures' version: what is equal here has equal values."""
-    digest = hashlib.sha256(json.dumps([VERSION, options.episodes, options.mine_steps, target.bound]).encode())
+    """Of the snapshot, the options and the measures' version: what is equal here has equal
+    values."""
+    digest = hashlib.sha256(
+        json.dumps([VERSION, options.episodes, options.mine_steps, target.bound]).encode()
+    )
     config = target.run.config
     if target.bound:
-        digest.update(json.dumps([config["domain"]["name"], config["skill_dim"], config["seed"]]).encode())
+        digest.update(
+            json.dumps([config["domain"]["name"], config["skill_dim"], config["seed"]]).encode()
+        )
     else:
         commit = read_json(target.run.path / "result.json").get("git")
         digest.update(json.dumps([str(target.run.path.resolve()), commit]).encode())
         try:
             digest.update(target.run.snapshot(target.frame).read_bytes())
         except OSError as error:
-            raise UserError(f"no snapshot at {target.run.snapshot(target.frame)}; remove {target.run.path} to train "
-                            "that run again") from error
+            raise UserError(
+                f"no snapshot at {target.run.snapshot(target.frame)}; remove {target.run.path} to train "
+                "that run again"
+            ) from error
     return digest.hexdigest()[:24]
 
 
@@ -77,16 +88,32 @@ def measure_to(path: Path, target: Target, options: argparse.Namespace) -> None:
 
 def measure_all(targets: list[Target], options: argparse.Namespace, workers: int) -> list[Measured]:
     """In the order of the targets. What was measured before is read."""
-    rows = Path(targets[0].run.config["run_root"]) / "figures" / "rows"  # with the runs, wherever the figure goes
+    rows = (
+        Path(targets[0].run.config["run_root"]) / "figures" / "rows"
+    )  # with the runs, wherever the figure goes
     paths = [rows / f"{fingerprint(target, options)}.json" for target in targets]
-    missing = {path: target for path, target in zip(paths, targets, strict=True) if not path.exists()}
+    missing = {
+        path: target for path, target in zip(paths, targets, strict=True) if not path.exists()
+    }
     if missing:
-        print(f"measuring {len(missing)} of {len(targets)} rows, {min(workers, len(missing))} at a time", flush=True)
-        jobs = [Job(f"row {target.name}", measure_to, (path, target, options)) for path, target in missing.items()]
-        with tqdm(total=len(jobs), unit="row", desc="measures", disable=None, dynamic_ncols=True) as bar:
+        print(
+            f"measuring {len(missing)} of {len(targets)} rows, {min(workers, len(missing))} at a time",
+            flush=True,
+        )
+        jobs = [
+            Job(f"row {target.name}", measure_to, (path, target, options))
+            for path, target in missing.items()
+        ]
+        with tqdm(
+            total=len(jobs), unit="row", desc="measures", disable=None, dynamic_ncols=True
+        ) as bar:
             pool = Pool(jobs, workers, "each finished row is kept")
             pool.run(bar, lambda job: None)
         if pool.failed:
-            raise UserError(f"{'; '.join(pool.failed)}: not measured, so nothing is drawn; the same command goes on")
-    return [Measured(target.label, target.group, target.bound, read_json(path))
-            for target, path in zip(targets, paths, strict=True)]
+            raise UserError(
+                f"{'; '.join(pool.failed)}: not measured, so nothing is drawn; the same command goes on"
+            )
+    return [
+        Measured(target.label, target.group, target.bound, read_json(path))
+        for target, path in zip(targets, paths, strict=True)
+    ]

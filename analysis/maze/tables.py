@@ -1,4 +1,5 @@
-"""Means over seeds of measured rows: a small table for the screen, Markdown, and bars with every seed as a dot."""
+"""Means over seeds of measured rows: a small table for the screen, Markdown, and bars with every
+seed as a dot."""
 
 from __future__ import annotations
 
@@ -13,9 +14,15 @@ from analysis.palette import colours
 
 SHOWN = ("coverage", "entropy_kl", "mi_grid", "mi_mine", "separability")
 RATIOS = ("coverage", "mi_grid")  # in which a method is compared with the best one
-NAMES = {"coverage": "coverage", "entropy_particle": "particle entropy", "entropy_kl": "entropy (nats)",
-         "mi_mine": "MI by MINE (nats)", "mi_grid": "MI (nats)", "mi_shuffled": "MI of shuffled skills (nats)",
-         "separability": "separability"}
+NAMES = {
+    "coverage": "coverage",
+    "entropy_particle": "particle entropy",
+    "entropy_kl": "entropy (nats)",
+    "mi_mine": "MI by MINE (nats)",
+    "mi_grid": "MI (nats)",
+    "mi_shuffled": "MI of shuffled skills (nats)",
+    "separability": "separability",
+}
 
 
 def by_group(measured: list[Measured]) -> dict[str, dict[str, list[Measured]]]:
@@ -38,12 +45,15 @@ def screen(measured: list[Measured]) -> str:
     lines = []
     for group, methods in by_group(measured).items():
         lines.append(f"{group:<34}{'seeds':>6}" + "".join(f"{name:>14}" for name in SHOWN))
-        lines += [f"  {label:<32}{len(seeds):>6}" + "".join(f"{mean(seeds, name):>14.3f}" for name in SHOWN)
-                  for label, seeds in methods.items()]
+        lines += [
+            f"  {label:<32}{len(seeds):>6}"
+            + "".join(f"{mean(seeds, name):>14.3f}" for name in SHOWN)
+            for label, seeds in methods.items()
+        ]
     return "\n".join(lines)
 
 
-# ------------------------------------------------------------------------------------------------------ markdown
+# ----------------------------------------------------------------------------------------- markdown
 
 
 def cell(seeds: list[Measured], name: str) -> str:
@@ -67,16 +77,27 @@ def markdown(measured: list[Measured], title: str, command: str, against_best: s
     lines = [f"# {title}", "", f"`{command}`", "", "Mean ± sample standard deviation over seeds."]
     for group, rows in by_group(measured).items():
         methods = {label: seeds for label, seeds in rows.items() if seeds[0].bound is None}
-        lines += ["", f"## {group}", "", f"| method | seeds | {' | '.join(SHOWN)} |", "|---" * (len(SHOWN) + 2) + "|"]
-        lines += [f"| {label} | {len(seeds)} | {' | '.join(cell(seeds, name) for name in SHOWN)} |"
-                  for label, seeds in rows.items()]
-        lines += ["", f"No mutual information exceeds log {skills_of(rows)} = {math.log(skills_of(rows)):.3f}."]
+        lines += [
+            "",
+            f"## {group}",
+            "",
+            f"| method | seeds | {' | '.join(SHOWN)} |",
+            "|---" * (len(SHOWN) + 2) + "|",
+        ]
+        lines += [
+            f"| {label} | {len(seeds)} | {' | '.join(cell(seeds, name) for name in SHOWN)} |"
+            for label, seeds in rows.items()
+        ]
+        lines += [
+            "",
+            f"No mutual information exceeds log {skills_of(rows)} = {math.log(skills_of(rows)):.3f}.",
+        ]
         if against_best in methods:
             lines += ["", ratio_line(methods, against_best)]
     return "\n".join(lines) + "\n"
 
 
-# ---------------------------------------------------------------------------------------------------------- bars
+# --------------------------------------------------------------------------------------------- bars
 
 
 def ceiling(lines: dict[str, list[Measured]], name: str) -> tuple[float, str] | None:
@@ -90,7 +111,8 @@ def ceiling(lines: dict[str, list[Measured]], name: str) -> tuple[float, str] | 
 
 
 def draw_bars(measured: list[Measured], names: list[str], path: Path) -> None:
-    """A row of axes per group, a column per measure: means as bars, seeds as dots, ceilings dashed, floors dotted."""
+    """A row of axes per group, a column per measure: means as bars, seeds as dots, ceilings dashed,
+    floors dotted."""
     from matplotlib.figure import Figure
 
     groups = by_group(measured)
@@ -98,7 +120,9 @@ def draw_bars(measured: list[Measured], names: list[str], path: Path) -> None:
     agents = {each.label: each.row["agent"] for each in measured}
     paint = colours(agents[label] for label in labels)
     wide = max(2.4, 0.42 * len(labels) + 0.9)
-    figure = Figure(figsize=(wide * len(names), 2.2 * len(groups) + 1), dpi=100, layout="constrained")
+    figure = Figure(
+        figsize=(wide * len(names), 2.2 * len(groups) + 1), dpi=100, layout="constrained"
+    )
     axes = figure.subplots(len(groups), len(names), squeeze=False)
     for number, (row, (group, lines)) in enumerate(zip(axes, groups.items(), strict=True), 1):
         row[0].set_title(group, fontsize=10, loc="left")
@@ -106,21 +130,48 @@ def draw_bars(measured: list[Measured], names: list[str], path: Path) -> None:
             for x, label in enumerate(labels):
                 seeds = lines.get(label, [])
                 if seeds:
-                    again = agents[label] in [agents[before] for before in labels[:x]]  # the same agent, changed
-                    axis.bar(x, mean(seeds, name), 0.75, color=paint[agents[label]], alpha=0.35 if again else 0.75)
-                axis.plot([x] * len(seeds), [each.value(name) for each in seeds], "o", color="black", markersize=3)
+                    again = agents[label] in [
+                        agents[before] for before in labels[:x]
+                    ]  # the same agent, changed
+                    axis.bar(
+                        x,
+                        mean(seeds, name),
+                        0.75,
+                        color=paint[agents[label]],
+                        alpha=0.35 if again else 0.75,
+                    )
+                axis.plot(
+                    [x] * len(seeds),
+                    [each.value(name) for each in seeds],
+                    "o",
+                    color="black",
+                    markersize=3,
+                )
             if top := ceiling(lines, name):
                 axis.axhline(top[0], color="black", linestyle="--", linewidth=1)
-                axis.annotate(top[1], (1, top[0]), (-2, 2), ("axes fraction", "data"), "offset points", ha="right",
-                              fontsize=7.5)
+                axis.annotate(
+                    top[1],
+                    (1, top[0]),
+                    (-2, 2),
+                    ("axes fraction", "data"),
+                    "offset points",
+                    ha="right",
+                    fontsize=7.5,
+                )
             for seeds in lines.values():
                 if seeds[0].bound == "floor":
                     axis.axhline(mean(seeds, name), color="grey", linestyle=":", linewidth=1)
             axis.axhline(0, color="black", linewidth=0.6)
             axis.margins(y=0.1)
             axis.set_ylabel(NAMES[name], fontsize=9)
-            axis.set_xticks(range(len(labels)), labels if number == len(groups) else [""] * len(labels), rotation=35,
-                            ha="right", rotation_mode="anchor", fontsize=8)
+            axis.set_xticks(
+                range(len(labels)),
+                labels if number == len(groups) else [""] * len(labels),
+                rotation=35,
+                ha="right",
+                rotation_mode="anchor",
+                fontsize=8,
+            )
             axis.tick_params(axis="y", labelsize=7.5)
             axis.spines[["top", "right"]].set_visible(False)
     save_picture(figure, path)

@@ -1,7 +1,9 @@
-"""Figures of scores: intervals, curves, profiles, bars beside the paper's, and conflicts of gradients.
+"""Figures of scores: intervals, curves, profiles, bars beside the paper's, and conflicts of
+gradients.
 
-Each function takes a table of analysis.scores (or analysis.runs) and returns a Figure; save(figure, path) writes it.
-The paper prints means and deviations, no single runs: it appears in the bars, and in no interval, curve or profile.
+Each function takes a table of analysis.scores (or analysis.runs) and returns a Figure; save(figure,
+path) writes it. The paper prints means and deviations, no single runs: it appears in the bars, and
+in no interval, curve or profile.
 """
 
 from __future__ import annotations
@@ -24,14 +26,30 @@ from experiment.labels import label
 from utils import UserError, write_atomic
 
 # What the paper draws as bars, and the words above them.
-BARS = {"projection": "Projection ratio p", "skills": "Number of skills", "ablation": "Components of AMPED",
-        "selection": "Choosing skills in fine-tuning", "urlb": "URLB", "metra": "AMPED and METRA",
-        "scaling": "Reward scales"}
-OWN = {"projection": "p of Table 8", "skills": "skill_dim=16"}  # what "amped" stands for beside these changes
+BARS = {
+    "projection": "Projection ratio p",
+    "skills": "Number of skills",
+    "ablation": "Components of AMPED",
+    "selection": "Choosing skills in fine-tuning",
+    "urlb": "URLB",
+    "metra": "AMPED and METRA",
+    "scaling": "Reward scales",
+}
+OWN = {
+    "projection": "p of Table 8",
+    "skills": "skill_dim=16",
+}  # what "amped" stands for beside these changes
 DOMAINS = ("walker", "quadruped", "jaco")
 NO_RUNS = "no complete runs yet; the paper prints no single runs,\nso there is nothing of it to draw here either"
-FONTS = {"pdf.fonttype": 42, "font.size": 9, "axes.titlesize": 10, "axes.labelsize": 9, "legend.fontsize": 8,
-         "xtick.labelsize": 8, "ytick.labelsize": 8}  # 42: TrueType, so that text in the PDF stays text
+FONTS = {
+    "pdf.fonttype": 42,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}  # 42: TrueType, so that text in the PDF stays text
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:
@@ -40,12 +58,19 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
     for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {})):
         out = Path(f"{path}.{suffix}")  # not with_suffix: names may have dots (p=0.65)
         with matplotlib.rc_context(FONTS):
-            write_atomic(out, lambda file, s=suffix, m=metadata: figure.savefig(file, format=s, dpi=150, metadata=m))
+            write_atomic(
+                out,
+                lambda file, s=suffix, m=metadata: figure.savefig(
+                    file, format=s, dpi=150, metadata=m
+                ),
+            )
         written.append(out)
     return written
 
 
-def canvas(rows: int, columns: int, *, width: float, height: float, **options) -> tuple[Figure, np.ndarray]:
+def canvas(
+    rows: int, columns: int, *, width: float, height: float, **options
+) -> tuple[Figure, np.ndarray]:
     """width and height are one panel's, in inches."""
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **options)
@@ -61,10 +86,17 @@ def say_nothing_to_draw(figure: Figure) -> None:
         axis.spines[:].set_visible(False)
 
 
-def method_legend(figure: Figure, methods: Sequence[str], styles: Mapping[str, str] = MappingProxyType({})) -> None:
+def method_legend(
+    figure: Figure, methods: Sequence[str], styles: Mapping[str, str] = MappingProxyType({})
+) -> None:
     paint = colours(methods)
-    handles = [Line2D([], [], color=paint[m], marker=marker(m), markersize=5, label=label(m)) for m in methods]
-    handles += [Line2D([], [], label=words, linestyle=style, color="0.2") for words, style in styles.items()]
+    handles = [
+        Line2D([], [], color=paint[m], marker=marker(m), markersize=5, label=label(m))
+        for m in methods
+    ]
+    handles += [
+        Line2D([], [], label=words, linestyle=style, color="0.2") for words, style in styles.items()
+    ]
     if handles:
         below(figure, handles)
 
@@ -73,37 +105,55 @@ def below(figure: Figure, handles: list) -> None:
     """A legend under all panels, in as many rows as it needs."""
     fit = max(1, int(figure.get_figwidth() / 1.1))
     rows = -(-len(handles) // fit)
-    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows), frameon=False)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows), frameon=False
+    )
 
 
 def frames(axis) -> None:
     """Ticks as 500k and 1.5M."""
-    axis.xaxis.set_major_formatter(lambda x, _: next(
-        (f"{x / size:g}{name}" for size, name in ((1e6, "M"), (1e3, "k")) if abs(x) >= size), f"{x:g}"))
+    axis.xaxis.set_major_formatter(
+        lambda x, _: next(
+            (f"{x / size:g}{name}" for size, name in ((1e6, "M"), (1e3, "k")) if abs(x) >= size),
+            f"{x:g}",
+        )
+    )
     axis.locator_params(axis="x", nbins=5)
 
 
-# ---------------------------------------------------------------------------------------------- intervals, profiles
+# ------------------------------------------------------------------------------ intervals, profiles
 
 
 def aggregate_intervals(table: pd.DataFrame) -> Figure:
-    """The paper's main figure, of scores.aggregate: a panel per metric, a line per method, the best IQM on top."""
+    """The paper's main figure, of scores.aggregate: a panel per metric, a line per method, the best
+    IQM on top."""
     order = table[table["metric"] == "IQM"].sort_values("value")["method"].tolist()
     with matplotlib.rc_context(FONTS):
-        figure, axes = canvas(1, len(METRICS), width=2.5, height=max(1.6, 0.27 * len(order) + 0.9), sharey=True)
+        figure, axes = canvas(
+            1, len(METRICS), width=2.5, height=max(1.6, 0.27 * len(order) + 0.9), sharey=True
+        )
         paint = colours(order)
         for axis, metric in zip(axes[0], METRICS, strict=True):
             for row in table[table["metric"] == metric].itertuples():
                 y = order.index(row.method)
                 if np.isfinite(row.low):
-                    axis.barh(y, row.high - row.low, 0.6, left=row.low, color=paint[row.method], alpha=0.75)
+                    axis.barh(
+                        y,
+                        row.high - row.low,
+                        0.6,
+                        left=row.low,
+                        color=paint[row.method],
+                        alpha=0.75,
+                    )
                 axis.plot([row.value] * 2, [y - 0.3, y + 0.3], color="black", linewidth=1.5)
             axis.set_title(f"{metric} {'↓' if metric == 'Optimality Gap' else '↑'}")
             axis.grid(axis="x", alpha=0.3)
             axis.locator_params(axis="x", nbins=4)
             axis.use_sticky_edges = False  # else the outermost bar touches the frame
         runs = table.drop_duplicates("method").set_index("method")["runs"] if len(table) else {}
-        axes[0][0].set_yticks(range(len(order)), [f"{label(m)} ({spoken_runs(runs[m])})" for m in order])
+        axes[0][0].set_yticks(
+            range(len(order)), [f"{label(m)} ({spoken_runs(runs[m])})" for m in order]
+        )
         figure.supxlabel("expert-normalised score; bars are bootstrap intervals", fontsize=9)
         if not order:
             say_nothing_to_draw(figure)
@@ -120,7 +170,11 @@ def profile_figure(table: pd.DataFrame) -> Figure:
         figure, axes = canvas(1, 1, width=5.6, height=3.8)
         methods = list(table["method"].unique())
         draw_lines(axes[0, 0], table, "tau", colours(methods))
-        axes[0, 0].set(xlabel="expert-normalised score τ", ylabel="share of runs with score > τ", ylim=(0, 1.02))
+        axes[0, 0].set(
+            xlabel="expert-normalised score τ",
+            ylabel="share of runs with score > τ",
+            ylim=(0, 1.02),
+        )
         if not methods:
             say_nothing_to_draw(figure)
         method_legend(figure, methods)
@@ -131,22 +185,41 @@ def draw_lines(axis, table: pd.DataFrame, x: str, paint: dict[str, str]) -> None
     """A line with its interval per method; one run is a line alone."""
     for method, rows in table.groupby("method", sort=False):
         rows = rows.sort_values(x)
-        axis.plot(rows[x], rows["value"], color=paint[method], linewidth=1.6, marker=marker(method), markersize=4,
-                  markevery=-(-len(rows) // 12))
-        axis.fill_between(rows[x].astype(float), rows["low"].astype(float), rows["high"].astype(float),
-                          color=paint[method], alpha=0.18, linewidth=0)
+        axis.plot(
+            rows[x],
+            rows["value"],
+            color=paint[method],
+            linewidth=1.6,
+            marker=marker(method),
+            markersize=4,
+            markevery=-(-len(rows) // 12),
+        )
+        axis.fill_between(
+            rows[x].astype(float),
+            rows["low"].astype(float),
+            rows["high"].astype(float),
+            color=paint[method],
+            alpha=0.18,
+            linewidth=0,
+        )
     axis.grid(alpha=0.3)
 
 
 def task_curves(table: pd.DataFrame) -> Figure:
-    """Of scores.task_efficiency: a row per task, a column per metric, over frames of fine-tuning."""
+    """Of scores.task_efficiency: a row per task, a column per metric, over frames of
+    fine-tuning."""
     tasks, methods = list(table["task"].unique()), list(table["method"].unique())
     paint = colours(methods)
     with matplotlib.rc_context(FONTS):
         figure, axes = canvas(max(len(tasks), 1), len(METRICS), width=2.6, height=2, sharex=True)
         for task, row in zip(tasks, axes, strict=False):
             for axis, metric in zip(row, METRICS, strict=True):
-                draw_lines(axis, table[(table["task"] == task) & (table["metric"] == metric)], "frame", paint)
+                draw_lines(
+                    axis,
+                    table[(table["task"] == task) & (table["metric"] == metric)],
+                    "frame",
+                    paint,
+                )
                 frames(axis)
             row[0].set_ylabel(task.replace("_", " "))
         for axis, metric in zip(axes[0], METRICS, strict=True):
@@ -160,11 +233,12 @@ def task_curves(table: pd.DataFrame) -> Figure:
     return figure
 
 
-# ------------------------------------------------------------------------------------------------------------ bars
+# --------------------------------------------------------------------------------------------- bars
 
 
 def bars(ours: pd.DataFrame | None, name: str) -> Figure:
-    """Means of ours (method, task, seed, score; solid, a dot per seed) and of the paper's table `name` (hatched).
+    """Means of ours (method, task, seed, score; solid, a dot per seed) and of the paper's table
+    `name` (hatched).
 
     Error bars are deviations: over seeds with n - 1 for ours, as printed for the paper.
     """
@@ -184,9 +258,16 @@ def bars(ours: pd.DataFrame | None, name: str) -> Figure:
             for column, method in enumerate(methods):
                 for row, task in enumerate(names):
                     slot = 0.84 / len(methods)
-                    draw_pair(axis, row - 0.42 + slot * (column + 0.5), slot, paint[method],
-                              ours[(ours["method"] == method) & (ours["task"] == task)]["score"] if own else None,
-                              printed[(printed["method"] == method) & (printed["task"] == task)])
+                    draw_pair(
+                        axis,
+                        row - 0.42 + slot * (column + 0.5),
+                        slot,
+                        paint[method],
+                        ours[(ours["method"] == method) & (ours["task"] == task)]["score"]
+                        if own
+                        else None,
+                        printed[(printed["method"] == method) & (printed["task"] == task)],
+                    )
             axis.set_xticks(range(len(names)), [short(task, domain) for task in names])
             axis.set_title(domain)
             axis.set_ylim(bottom=0)
@@ -199,18 +280,38 @@ def bars(ours: pd.DataFrame | None, name: str) -> Figure:
     return figure
 
 
-def draw_pair(axis, x: float, width: float, colour: str, scores: Sequence[float] | None, printed: pd.DataFrame) -> None:
-    """Both bars of a method on a task, ours left of the paper's; the place of a missing one stays empty."""
+def draw_pair(
+    axis, x: float, width: float, colour: str, scores: Sequence[float] | None, printed: pd.DataFrame
+) -> None:
+    """Both bars of a method on a task, ours left of the paper's; the place of a missing one stays
+    empty."""
     error = {"ecolor": "black", "elinewidth": 0.8, "capsize": 1.5}
     thin, shift = (0.92 * width, 0) if scores is None else (0.46 * width, 0.23 * width)
     if scores is not None and len(scores):
         spread = np.std(scores, ddof=1) if len(scores) > 1 else None
-        axis.bar(x - shift, np.mean(scores), thin, color=colour, edgecolor="black", linewidth=0.4, yerr=spread,
-                 error_kw=error)
+        axis.bar(
+            x - shift,
+            np.mean(scores),
+            thin,
+            color=colour,
+            edgecolor="black",
+            linewidth=0.4,
+            yerr=spread,
+            error_kw=error,
+        )
         axis.plot([x - shift] * len(scores), scores, ".", color="black", markersize=2.5)
     for theirs in printed.itertuples():
-        axis.bar(x + shift, theirs.mean, thin, color=tint(colour, 0.75), edgecolor=colour, hatch="////", linewidth=0.8,
-                 yerr=None if np.isnan(theirs.std) else theirs.std, error_kw=error)
+        axis.bar(
+            x + shift,
+            theirs.mean,
+            thin,
+            color=tint(colour, 0.75),
+            edgecolor=colour,
+            hatch="////",
+            linewidth=0.8,
+            yerr=None if np.isnan(theirs.std) else theirs.std,
+            error_kw=error,
+        )
 
 
 def short(task: str, domain: str) -> str:
@@ -222,16 +323,16 @@ def bar_label(method: str, name: str) -> str:
     return f"{label(method)} ({OWN[name]})" if method == "amped" and name in OWN else label(method)
 
 
-# -------------------------------------------------------------------------------------------------------- conflict
+# ----------------------------------------------------------------------------------------- conflict
 
 
 def conflict(train: pd.DataFrame | None) -> Figure:
-    """Share of conflicts, inner product ("gradient similarity") and cosine over pre-training, beside the paper's ratios
-    (Sec. 3.3).
+    """Share of conflicts, inner product ("gradient similarity") and cosine over pre-training,
+    beside the paper's ratios (Sec. 3.3).
 
-    `train` is runs.read_train with the columns domain, method and seed beside surgery/sample_conflict (the paper's
-    ratio, over samples), surgery/conflict (over updates), surgery/dot and surgery/cosine. Thin lines are seeds, thick
-    ones means.
+    `train` is runs.read_train with the columns domain, method and seed beside
+    surgery/sample_conflict (the paper's ratio, over samples), surgery/conflict (over updates),
+    surgery/dot and surgery/cosine. Thin lines are seeds, thick ones means.
     """
     empty = pd.DataFrame(columns=["domain", "method", "seed", "frame"])
     train = empty if train is None else train
@@ -260,7 +361,9 @@ def conflict(train: pd.DataFrame | None) -> Figure:
         axes[0][0].set_ylabel("share in conflict")
         axes[1][0].set_ylabel("inner product")
         axes[2][0].set_ylabel("cosine of gradients")
-        method_legend(figure, methods, {"of samples": "-", "of updates": ":", "paper (of samples)": "--"})
+        method_legend(
+            figure, methods, {"of samples": "-", "of updates": ":", "paper (of samples)": "--"}
+        )
     return figure
 
 
@@ -269,6 +372,8 @@ def draw_seeds(axis, runs: pd.DataFrame, column: str, colour: str, style: str) -
         return
     runs = runs.dropna(subset=[column])
     for _, run in runs.groupby("seed"):
-        axis.plot(run["frame"], run[column], color=colour, linestyle=style, linewidth=0.6, alpha=0.5)
+        axis.plot(
+            run["frame"], run[column], color=colour, linestyle=style, linewidth=0.6, alpha=0.5
+        )
     mean = runs.groupby("frame")[column].mean()
     axis.plot(mean.index, mean, color=colour, linestyle=style, linewidth=1.8)

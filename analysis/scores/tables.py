@@ -1,7 +1,9 @@
-"""Tables beside the paper's, as Markdown, LaTeX and CSV: compare(ours, paper.load("urlb")).markdown()
+"""Tables beside the paper's, as Markdown, LaTeX and CSV: compare(ours,
+paper.load("urlb")).markdown()
 
-Rows are tasks, sums over a domain and the total as the paper has them, columns are methods. The best mean of a row is
-bold, the second underlined, equal ones share a mark; the paper's marks are computed from its means in the same way.
+Rows are tasks, sums over a domain and the total as the paper has them, columns are methods. The
+best mean of a row is bold, the second underlined, equal ones share a mark; the paper's marks are
+computed from its means in the same way.
 """
 
 from __future__ import annotations
@@ -18,12 +20,22 @@ from experiment import paper as paper_tables
 from experiment.labels import label
 from utils import UserError
 
-PAPER_MACHINE = "NVIDIA RTX 3060, AMD Ryzen 7 7700"  # App. I.9 (results/paper/claims.csv: gpu_memory, cpu_cores)
-HOURS = {"pretrain": ("hours_pretrain", "pretrain_steps"), "finetune": ("hours_finetune", "finetune_steps")}
+# App. I.9 (results/paper/claims.csv: gpu_memory, cpu_cores)
+PAPER_MACHINE = "NVIDIA RTX 3060, AMD Ryzen 7 7700"
+HOURS = {
+    "pretrain": ("hours_pretrain", "pretrain_steps"),
+    "finetune": ("hours_finetune", "finetune_steps"),
+}
 PHASES = {"pretrain": "pre-training", "finetune": "fine-tuning"}
-DEVIATION = "± of ours is the sample standard deviation (n - 1)"  # the paper's own is of two kinds (its README)
-SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
-           **{sign: f"\\{sign}" for sign in "&%$#_{}"}}
+# the paper's own is of two kinds (its README)
+DEVIATION = "± of ours is the sample standard deviation (n - 1)"
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}
 
 
 class Style(NamedTuple):
@@ -58,7 +70,8 @@ class Line(NamedTuple):
 
 @dataclass
 class Table:
-    """Blocks of lines, one per domain; `data` has the same numbers as a long frame, `notes` what is left out."""
+    """Blocks of lines, one per domain; `data` has the same numbers as a long frame, `notes` what is
+    left out."""
 
     caption: str
     methods: list[str]
@@ -70,22 +83,53 @@ class Table:
 
     def markdown(self) -> str:
         lines = [["", "", *map(label, self.methods)], ["---", "---", *["---:"] * len(self.methods)]]
-        lines += [[line.row, line.source, *(self.cell(entry, MARKDOWN) for entry in line.entries)]
-                  for block in self.blocks for line in block]
-        bars = ["| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines]
+        lines += [
+            [line.row, line.source, *(self.cell(entry, MARKDOWN) for entry in line.entries)]
+            for block in self.blocks
+            for line in block
+        ]
+        bars = [
+            "| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines
+        ]
         notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
         return "\n".join([self.caption, "", *bars, *notes]) + "\n"
 
     def latex(self) -> str:
         """A floating table for \\usepackage{booktabs}; notes are comments."""
-        blocks = ["\n".join(" & ".join([escape(line.row), escape(line.source),
-                                        *(self.cell(entry, LATEX) for entry in line.entries)]) + r" \\"
-                            for line in block) for block in self.blocks]
+        blocks = [
+            "\n".join(
+                " & ".join(
+                    [
+                        escape(line.row),
+                        escape(line.source),
+                        *(self.cell(entry, LATEX) for entry in line.entries),
+                    ]
+                )
+                + r" \\"
+                for line in block
+            )
+            for block in self.blocks
+        ]
         head = " & ".join(["", "", *(escape(label(method)) for method in self.methods)]) + r" \\"
-        return "\n".join([*(f"% {note}" for note in self.notes), r"\begin{table}", r"\centering",
-                          rf"\caption{{{escape(self.caption)}}}", rf"\begin{{tabular}}{{ll{'r' * len(self.methods)}}}",
-                          r"\toprule", head, r"\midrule", "\n\\midrule\n".join(blocks), r"\bottomrule",
-                          r"\end{tabular}", r"\end{table}"]) + "\n"
+        return (
+            "\n".join(
+                [
+                    *(f"% {note}" for note in self.notes),
+                    r"\begin{table}",
+                    r"\centering",
+                    rf"\caption{{{escape(self.caption)}}}",
+                    rf"\begin{{tabular}}{{ll{'r' * len(self.methods)}}}",
+                    r"\toprule",
+                    head,
+                    r"\midrule",
+                    "\n\\midrule\n".join(blocks),
+                    r"\bottomrule",
+                    r"\end{tabular}",
+                    r"\end{table}",
+                ]
+            )
+            + "\n"
+        )
 
     def csv(self) -> str:
         """Unrounded, a line per row and method."""
@@ -96,7 +140,9 @@ class Table:
             return style.nothing
         text = spell(entry.mean, self.digits, signed=entry.signed).replace("-", style.minus)
         text = {"best": style.best, "second": style.second}.get(entry.mark, "@").replace("@", text)
-        text += "" if math.isnan(entry.std) else f" {style.plus_minus} {spell(entry.std, self.digits)}"
+        text += (
+            "" if math.isnan(entry.std) else f" {style.plus_minus} {spell(entry.std, self.digits)}"
+        )
         return text + (f" ({counted(entry.count, self.unit)})" if entry.count else "")
 
 
@@ -118,17 +164,31 @@ def counted(count: int, unit: str) -> str:
 def marked(entries: list[Entry], digits: int) -> list[Entry]:
     """With the best and the second best by what is printed; nothing is best of one."""
     printed = [round(entry.mean, digits) for entry in entries if not math.isnan(entry.mean)]
-    ranks = dict(zip(sorted(set(printed), reverse=True), ("best", "second"), strict=False)) if len(printed) > 1 else {}
-    return [entry._replace(mark=ranks.get(round(entry.mean, digits), "")) if not math.isnan(entry.mean) else entry
-            for entry in entries]
+    ranks = (
+        dict(zip(sorted(set(printed), reverse=True), ("best", "second"), strict=False))
+        if len(printed) > 1
+        else {}
+    )
+    return [
+        entry._replace(mark=ranks.get(round(entry.mean, digits), ""))
+        if not math.isnan(entry.mean)
+        else entry
+        for entry in entries
+    ]
 
 
-# --------------------------------------------------------------------------------------------------------- returns
+# ------------------------------------------------------------------------------------------ returns
 
 
-def compare(ours: pd.DataFrame | None, paper: pd.DataFrame, *, caption: str = "Episode returns", digits: int = 0
-            ) -> Table:
-    """Scores of ours (method, task, seed, score) beside a table of the paper with the same tasks and methods.
+def compare(
+    ours: pd.DataFrame | None,
+    paper: pd.DataFrame,
+    *,
+    caption: str = "Episode returns",
+    digits: int = 0,
+) -> Table:
+    """Scores of ours (method, task, seed, score) beside a table of the paper with the same tasks
+    and methods.
 
     A sum, as the total, is taken per seed and over the seeds that have all of its tasks.
     """
@@ -138,32 +198,67 @@ def compare(ours: pd.DataFrame | None, paper: pd.DataFrame, *, caption: str = "E
     methods = list(dict.fromkeys([*paper["method"], *sorted(found["method"].unique())]))
     printed = paper.set_index(["domain", "task", "method"])
     data = []
-    for domain, task, kind in paper[["domain", "task", "kind"]].drop_duplicates().itertuples(index=False):
+    for domain, task, kind in (
+        paper[["domain", "task", "kind"]].drop_duplicates().itertuples(index=False)
+    ):
         summed = [task] if kind == "score" else addends(paper, domain if kind == "sum" else None)
         for method in methods:
-            row = {"domain": domain, "task": task, "kind": kind, "method": method, **over_seeds(found, method, summed)}
-            theirs = printed.loc[(domain, task, method)] if (domain, task, method) in printed.index else {}
-            row |= {"paper_mean": theirs.get("mean", math.nan), "paper_std": theirs.get("std", math.nan)}
+            row = {
+                "domain": domain,
+                "task": task,
+                "kind": kind,
+                "method": method,
+                **over_seeds(found, method, summed),
+            }
+            theirs = (
+                printed.loc[(domain, task, method)]
+                if (domain, task, method) in printed.index
+                else {}
+            )
+            row |= {
+                "paper_mean": theirs.get("mean", math.nan),
+                "paper_std": theirs.get("std", math.nan),
+            }
             data.append(row | {"difference": row["mean"] - row["paper_mean"]})
     data = pd.DataFrame(data)
     most = int(data["seeds"].max())
     caption += {0: ".", 1: "; ours are of one seed, without a deviation."}.get(
-        most, f"; {DEVIATION} over {most} seeds unless stated.")
-    blocks = [[line for _, row in rows.groupby("task", sort=False) for line in row_lines(row, most, digits)]
-              for _, rows in data.groupby("domain", sort=False)]
+        most, f"; {DEVIATION} over {most} seeds unless stated."
+    )
+    blocks = [
+        [
+            line
+            for _, row in rows.groupby("task", sort=False)
+            for line in row_lines(row, most, digits)
+        ]
+        for _, rows in data.groupby("domain", sort=False)
+    ]
     return Table(caption, methods, blocks, data, left_out(ours, found, tasks), digits)
 
 
 def addends(paper: pd.DataFrame, domain: str | None) -> list[str]:
     scores = paper[paper["kind"] == "score"]
-    return list(dict.fromkeys(scores["task"] if domain is None else scores.loc[scores["domain"] == domain, "task"]))
+    return list(
+        dict.fromkeys(
+            scores["task"] if domain is None else scores.loc[scores["domain"] == domain, "task"]
+        )
+    )
 
 
 def over_seeds(found: pd.DataFrame, method: str, tasks: list[str]) -> dict[str, float]:
     rows = found[(found["method"] == method) & found["task"].isin(tasks)]
-    table = rows.pivot(index="seed", columns="task", values="score").reindex(columns=tasks).dropna().astype(float)
+    table = (
+        rows.pivot(index="seed", columns="task", values="score")
+        .reindex(columns=tasks)
+        .dropna()
+        .astype(float)
+    )
     sums = table.sum(axis=1)
-    return {"mean": sums.mean(), "std": sums.std(ddof=1) if len(sums) > 1 else math.nan, "seeds": len(sums)}
+    return {
+        "mean": sums.mean(),
+        "std": sums.std(ddof=1) if len(sums) > 1 else math.nan,
+        "seeds": len(sums),
+    }
 
 
 def row_lines(rows: pd.DataFrame, most: int, digits: int) -> list[Line]:
@@ -173,10 +268,14 @@ def row_lines(rows: pd.DataFrame, most: int, digits: int) -> list[Line]:
     theirs = marked([Entry(r.paper_mean, r.paper_std) for r in rows.itertuples()], digits)
     if not rows["seeds"].any():
         return [Line(name, "paper", theirs)]
-    ours = marked([Entry(r.mean, r.std, r.seeds if r.seeds < most else 0) for r in rows.itertuples()], digits)
+    ours = marked(
+        [Entry(r.mean, r.std, r.seeds if r.seeds < most else 0) for r in rows.itertuples()], digits
+    )
     lines = [Line(name, "ours", ours), Line("", "paper", theirs)]
     if rows["difference"].notna().any():
-        lines.append(Line("", "difference", [Entry(r.difference, signed=True) for r in rows.itertuples()]))
+        lines.append(
+            Line("", "difference", [Entry(r.difference, signed=True) for r in rows.itertuples()])
+        )
     return lines
 
 
@@ -185,14 +284,17 @@ def left_out(ours: pd.DataFrame, found: pd.DataFrame, tasks: list[str]) -> list[
     others = sorted(set(ours["task"]) - set(tasks))
     notes += [f"Not in the paper's table, so left out: {', '.join(others)}."] if others else []
     lost = ours[ours["task"].isin(tasks) & ~np.isfinite(ours["score"].astype(float))]
-    return notes + [f"No finite score: {r.method} {r.task} seed {r.seed}." for r in lost.itertuples()]
+    return notes + [
+        f"No finite score: {r.method} {r.task} seed {r.seed}." for r in lost.itertuples()
+    ]
 
 
-# ----------------------------------------------------------------------------------------------------------- hours
+# -------------------------------------------------------------------------------------------- hours
 
 
 def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Table:
-    """Hours of finished runs (read_runs with a column method) beside the paper's, each with its machine and length.
+    """Hours of finished runs (read_runs with a column method) beside the paper's, each with its
+    machine and length.
 
     No differences: the machines, and often the lengths, are not the same.
     """
@@ -200,24 +302,46 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
     printed = paper_tables.load(name)
     runs = pd.DataFrame(columns=["phase", "state", "domain", "method"]) if runs is None else runs
     if "method" not in runs:
-        raise UserError("runs have no column method; name the method that each run is of, e.g. by its agent")
+        raise UserError(
+            "runs have no column method; name the method that each run is of, e.g. by its agent"
+        )
     runs = runs[(runs["phase"] == phase) & runs["domain"].isin(printed["domain"])]
     done = runs[runs["state"] == "finished"]
     if len(done):
-        done = done.assign(hours=done["wall_seconds"] / 3600, source=[machine(run) for run in done.itertuples()])
+        done = done.assign(
+            hours=done["wall_seconds"] / 3600, source=[machine(run) for run in done.itertuples()]
+        )
     methods = list(dict.fromkeys([*printed["method"], *sorted(done["method"].unique())]))
     theirs = f"paper: {PAPER_MACHINE}, {paper_tables.claim(steps):,.0f} steps"
     blocks, data = [], []
     for domain, rows in printed.groupby("domain", sort=False):
         here = done[done["domain"] == domain]
-        sources = {source: hours(some) for source, some in here.groupby("source")} if len(here) else {}
+        sources = (
+            {source: hours(some) for source, some in here.groupby("source")} if len(here) else {}
+        )
         sources[theirs] = {r.method: Entry(r.mean, r.std) for r in rows.itertuples()}
-        lines = [Line("", source, [of.get(method, Entry()) for method in methods]) for source, of in sources.items()]
+        lines = [
+            Line("", source, [of.get(method, Entry()) for method in methods])
+            for source, of in sources.items()
+        ]
         blocks.append([lines[0]._replace(row=domain), *lines[1:]])
-        data += [{"domain": domain, "source": source, "method": method, "mean": of[method].mean, "std": of[method].std,
-                  "runs": of[method].count} for source, of in sources.items() for method in methods if method in of]
-    notes = [f"{counted(count, 'run')} left out: {state}." for state, count in
-             runs.loc[runs["state"] != "finished", "state"].value_counts().items()]
+        data += [
+            {
+                "domain": domain,
+                "source": source,
+                "method": method,
+                "mean": of[method].mean,
+                "std": of[method].std,
+                "runs": of[method].count,
+            }
+            for source, of in sources.items()
+            for method in methods
+            if method in of
+        ]
+    notes = [
+        f"{counted(count, 'run')} left out: {state}."
+        for state, count in runs.loc[runs["state"] != "finished", "state"].value_counts().items()
+    ]
     notes += [] if len(done) else ["No runs of ours."]
     caption = f"Wall-clock hours of one {PHASES[phase]}; {DEVIATION} over runs."
     return Table(caption, methods, blocks, pd.DataFrame(data), notes, digits, "run")
@@ -229,5 +353,7 @@ def machine(run) -> str:
 
 
 def hours(runs: pd.DataFrame) -> dict[str, Entry]:
-    return {method: Entry(some["hours"].mean(), some["hours"].std(ddof=1), len(some))
-            for method, some in runs.groupby("method")}
+    return {
+        method: Entry(some["hours"].mean(), some["hours"].std(ddof=1), len(some))
+        for method, some in runs.groupby("method")
+    }

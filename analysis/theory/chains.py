@@ -1,4 +1,5 @@
-"""Markov chains that stand for policies: their exact state occupancies, simulated counts, the cases of Theorem 1."""
+"""Markov chains that stand for policies: their exact state occupancies, simulated counts, the cases
+of Theorem 1."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ LEAN = 0.1  # its target is the first skill, mixed with so much of the second: e
 
 
 class Chain(NamedTuple):
-    """What a policy makes of an environment: where it starts (S,), and where it goes from each state (S, S)."""
+    """What a policy makes of an environment: where it starts (S,), and where it goes from each
+    state (S, S)."""
 
     start: np.ndarray
     move: np.ndarray
@@ -43,8 +45,14 @@ def draw(cumulated: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (cumulated[:, :-1] <= rng.random((len(cumulated), 1))).sum(1)
 
 
-def count(chain: Chain, horizon: int, n: int, repeats: int, rng: np.random.Generator,
-          discount: float = 1.0) -> np.ndarray:
+def count(
+    chain: Chain,
+    horizon: int,
+    n: int,
+    repeats: int,
+    rng: np.random.Generator,
+    discount: float = 1.0,
+) -> np.ndarray:
     """rho_hat of n simulated trajectories, `repeats` times: (R, S)."""
     states, row = len(chain.start), np.repeat(np.arange(repeats), n)
     moves, total = chain.move.cumsum(1), np.zeros(repeats * states)
@@ -56,7 +64,8 @@ def count(chain: Chain, horizon: int, n: int, repeats: int, rng: np.random.Gener
 
 
 def sticky(rho: np.ndarray, stay: float) -> Chain:
-    """Every S_t has distribution rho; with stay=1 a trajectory is one sample, with 0 it is H of them."""
+    """Every S_t has distribution rho; with stay=1 a trajectory is one sample, with 0 it is H of
+    them."""
     return Chain(rho, stay * np.eye(len(rho)) + (1 - stay) * rho)
 
 
@@ -69,11 +78,14 @@ def separated(delta: float, stay: float) -> Instance:
 
 
 def random_chains(rng: np.random.Generator) -> Instance:
-    """Chains of any speed, a target near one of them. Where episodes start is not the skills' choice."""
+    """Chains of any speed, a target near one of them. Where episodes start is not the skills'
+    choice."""
     states, skills, horizon = rng.integers(2, 7), rng.integers(2, 5), int(rng.integers(1, 13))
     stay, lean, near = rng.random(), 0.3 * rng.random(), rng.integers(skills)
     start = rng.dirichlet(np.ones(states))
-    moves = stay * np.eye(states) + (1 - stay) * rng.dirichlet(np.full(states, 0.2), (skills + 1, states))
+    moves = stay * np.eye(states) + (1 - stay) * rng.dirichlet(
+        np.full(states, 0.2), (skills + 1, states)
+    )
     target = Chain(start, (1 - lean) * moves[near] + lean * moves[-1])
     return Instance(target, [Chain(start, move) for move in moves[:-1]], horizon)
 
@@ -81,10 +93,12 @@ def random_chains(rng: np.random.Generator) -> Instance:
 def counter_example(leave: float = 1 / 70, horizon: int = 1000) -> Instance:
     """Against the discounted reading, at gamma = 0.99 and the 1000 steps of an episode of walker.
 
-    Two states. The first skill, which is the target itself, leaves the state it starts in after 70 steps on average and
-    never returns; the second leaves it at once. Discounted, the first skill is there 0.41 of the time; of the plain
-    count that state has 0.07. So the count looks like the second skill, the more trajectories the surer.
+    Two states. The first skill, which is the target itself, leaves the state it starts in after 70
+    steps on average and never returns; the second leaves it at once. Discounted, the first skill is
+    there 0.41 of the time; of the plain count that state has 0.07. So the count looks like the
+    second skill, the more trajectories the surer.
     """
+
     def leaving(probability: float) -> Chain:
         return Chain(np.array([1.0, 0.0]), np.array([[1 - probability, probability], [0.0, 1.0]]))
 

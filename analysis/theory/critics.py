@@ -1,4 +1,5 @@
-"""Critics whose conflict is known or measured: on fixed transitions with made rewards, and in short runs of AMPED."""
+"""Critics whose conflict is known or measured: on fixed transitions with made rewards, and in short
+runs of AMPED."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ from run.logger import Logger
 from run.loop import Runner
 from utils import Streams, stream_seed
 
-MEASURES = {"conflict": "surgery/conflict", "sample_conflict": "surgery/sample_conflict", "cosine": "surgery/cosine"}
+MEASURES = {
+    "conflict": "surgery/conflict",
+    "sample_conflict": "surgery/sample_conflict",
+    "cosine": "surgery/cosine",
+}
 SIZES = SimpleNamespace(obs_dim=8, action_dim=2, skill_dim=4, rows=512)  # of the fixed transitions
 RELATIONS = {  # the second reward, from two unrelated functions of the state with mean 1
     "aligned": lambda first, other: first,
@@ -43,7 +48,7 @@ def compose(*words: str) -> dict[str, Any]:
     return resolve(planned.compose([*SHORT, *words]))
 
 
-# ------------------------------------------------------------------------------------------- fixed transitions
+# -------------------------------------------------------------------------------- fixed transitions
 
 
 class GivenRewards(Objective):
@@ -67,7 +72,9 @@ class Transitions:
         return Batch(*(field[rows] for field in self.batch))
 
 
-def make_transitions(relation: str, scale: float, discount: float, generator: torch.Generator) -> Batch:
+def make_transitions(
+    relation: str, scale: float, discount: float, generator: torch.Generator
+) -> Batch:
     """Random states, and rewards of mean 1 and mean `scale`."""
     n = SIZES.rows
     obs = torch.randn(n, SIZES.obs_dim, generator=generator)
@@ -80,13 +87,18 @@ def make_transitions(relation: str, scale: float, discount: float, generator: to
     return Batch(obs, action, reward, torch.full((n, 1), discount), following, skill, following)
 
 
-def evaluate_policy(transitions: Batch, seed: int, words: Sequence[str], updates: int, *,
-                    watch: bool = False) -> tuple[DDPG, list[dict]]:
-    """The learner of this repository on fixed transitions; its random policy stays, so that values can settle.
+def evaluate_policy(
+    transitions: Batch, seed: int, words: Sequence[str], updates: int, *, watch: bool = False
+) -> tuple[DDPG, list[dict]]:
+    """The learner of this repository on fixed transitions; its random policy stays, so that values
+    can settle.
 
     `watch`: the conflict per sample too, at every tenth update; it costs more than the update.
     """
-    config, rng = compose(SETTLING, f"learner.conflict_every_updates={10 * watch}", *words), Streams(seed)
+    config, rng = (
+        compose(SETTLING, f"learner.conflict_every_updates={10 * watch}", *words),
+        Streams(seed),
+    )
     torch.manual_seed(stream_seed(seed, "init"))
     learner = make_learner(config, SIZES, SIZES.skill_dim, GivenRewards.streams, rng)
     learner.update_actor = lambda batch: {}
@@ -97,25 +109,41 @@ def evaluate_policy(transitions: Batch, seed: int, words: Sequence[str], updates
 
 def late_means(metrics: list[dict[str, Tensor]]) -> dict[str, float]:
     """Means over the last third."""
-    late = metrics[-(len(metrics) // 3):]
-    return {name: float(torch.stack([m[key] for m in late if key in m]).mean()) for name, key in MEASURES.items()}
+    late = metrics[-(len(metrics) // 3) :]
+    return {
+        name: float(torch.stack([m[key] for m in late if key in m]).mean())
+        for name, key in MEASURES.items()
+    }
 
 
-# ------------------------------------------------------------------------------------------------- short runs
+# --------------------------------------------------------------------------------------- short runs
 
 
 def amped_run(factor: float, heads: str, seed: int, frames: int) -> dict[str, float]:
-    """AMPED on walker, its alpha and beta times `factor`: rewards and conflict of the second half of the run."""
+    """AMPED on walker, its alpha and beta times `factor`: rewards and conflict of the second half
+    of the run."""
     base = compose()
-    config = compose(f"seed={seed}", f"alpha={factor * base['alpha']}", f"beta={factor * base['beta']}",
-                     f"learner.critic_heads={heads}", "learner.hidden_dim=64", f"num_train_frames={frames}",
-                     "num_seed_frames=200", f"log_every_frames={frames // 2}", f"eval_every_frames={frames}",
-                     f"checkpoint_every_frames={10 * frames}", "snapshots=[]", f"replay.capacity={2 * frames}")
+    config = compose(
+        f"seed={seed}",
+        f"alpha={factor * base['alpha']}",
+        f"beta={factor * base['beta']}",
+        f"learner.critic_heads={heads}",
+        "learner.hidden_dim=64",
+        f"num_train_frames={frames}",
+        "num_seed_frames=200",
+        f"log_every_frames={frames // 2}",
+        f"eval_every_frames={frames}",
+        f"checkpoint_every_frames={10 * frames}",
+        "snapshots=[]",
+        f"replay.capacity={2 * frames}",
+    )
     parts = make_parts(config, config["domain"]["primal_task"], torch.device("cpu"))
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         directory = RunDirectory(Path(place) / "run", config)
         directory.open()
-        logger = Logger(directory.path, use_tb=False, use_wandb=False, project="", name="", config=config)
+        logger = Logger(
+            directory.path, use_tb=False, use_wandb=False, project="", name="", config=config
+        )
         try:
             Runner(config, directory, parts, logger, {}).train()
         finally:
@@ -125,7 +153,10 @@ def amped_run(factor: float, heads: str, seed: int, frames: int) -> dict[str, fl
     row |= {name: last[f"reward/{name}"] for name in ("diversity", "exploration")}
     if heads == "shared":
         batches = [parts.memory.sample(config["learner"]["batch_size"]) for _ in range(20)]
-        shares = [offset_share(parts.learner, batch, parts.objective.rewards(batch)[0]) for batch in batches]
+        shares = [
+            offset_share(parts.learner, batch, parts.objective.rewards(batch)[0])
+            for batch in batches
+        ]
         row["offset_share"] = float(torch.stack(shares).mean())
     return row
 
@@ -133,13 +164,17 @@ def amped_run(factor: float, heads: str, seed: int, frames: int) -> dict[str, fl
 def offset_share(learner: DDPG, batch: Batch, rewards: RewardStreams) -> Tensor:
     """How much of what separates the two gradients is the difference of the rewards' means.
 
-    (g1 - g2) / 2 is linear in y2 - y1: its part along the mean of y2 - y1, by projection; 1 is all of it.
+    (g1 - g2) / 2 is linear in y2 - y1: its part along the mean of y2 - y1, by projection; 1 is all
+    of it.
     """
     parameters = list(learner.critic.parameters())
 
     def separation(half: Tensor, middle: Tensor) -> Tensor:
         losses = learner.critic_losses(batch, {"low": middle - half, "high": middle + half}, {})
-        low, high = (flat_grad(losses[name], parameters, retain_graph=name == "low") for name in ("low", "high"))
+        low, high = (
+            flat_grad(losses[name], parameters, retain_graph=name == "low")
+            for name in ("low", "high")
+        )
         return (low - high) / 2
 
     y1, y2 = learner.targets(batch, rewards).values()

@@ -18,8 +18,15 @@ from run.cli.guard import run_command
 from utils import write_atomic, write_text
 
 OUT = Path("runs/theory")
-LOOK = {"font.size": 9, "axes.titlesize": 9.5, "legend.fontsize": 7.5, "axes.spines.top": False,
-        "axes.spines.right": False, "lines.markersize": 4, "legend.frameon": False}
+LOOK = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "legend.fontsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+}
 
 Row = dict[str, Any]
 Study = Callable[[int], tuple[list[Row], plt.Figure, str]]  # seed -> rows, figure, summary
@@ -27,7 +34,9 @@ Study = Callable[[int], tuple[list[Row], plt.Figure, str]]  # seed -> rows, figu
 
 def panels(rows: int, columns: int, height: float = 3.4) -> tuple[plt.Figure, list[plt.Axes]]:
     with plt.rc_context(LOOK):
-        figure, axes = plt.subplots(rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False)
+        figure, axes = plt.subplots(
+            rows, columns, figsize=(4.6 * columns, height * rows), squeeze=False
+        )
     return figure, list(axes.flat)
 
 
@@ -37,9 +46,15 @@ def save(out: Path, name: str, rows: list[Row], figure: plt.Figure) -> list[Path
     write_text(paths[0], pd.DataFrame(rows).to_csv(index=False, float_format="%.6g"))
     with plt.rc_context(LOOK):
         figure.tight_layout()
-        for path, options in zip(paths[1:], ({"dpi": 120}, {"metadata": {"CreationDate": None}}), strict=True):
-            write_atomic(path, lambda file, path=path, options=options: figure.savefig(
-                file, format=path.suffix[1:], **options))
+        for path, options in zip(
+            paths[1:], ({"dpi": 120}, {"metadata": {"CreationDate": None}}), strict=True
+        ):
+            write_atomic(
+                path,
+                lambda file, path=path, options=options: figure.savefig(
+                    file, format=path.suffix[1:], **options
+                ),
+            )
     plt.close(figure)
     return paths
 
@@ -47,7 +62,12 @@ def save(out: Path, name: str, rows: list[Row], figure: plt.Figure) -> list[Path
 def run(name: str, title: str, study: Study) -> None:
     """The command line of one study."""
     parser = Parser(prog=f"python -m analysis.{name}", description=title.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=OUT, help=f"directory for {name}.csv, .png and .pdf (%(default)s)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=OUT,
+        help=f"directory for {name}.csv, .png and .pdf (%(default)s)",
+    )
     parser.add_argument("--seed", type=at_least(0, 2**32 - 1), default=1, help="(%(default)s)")
     args = parser.parse_args()
     run_command(lambda: make(name, study, args.out, args.seed))

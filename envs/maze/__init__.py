@@ -1,4 +1,5 @@
-"""EDL's mazes: geometry, the vectorised core, episodes side by side, measures, and the gymnasium environments.
+"""EDL's mazes: geometry, the vectorised core, episodes side by side, measures, and the gymnasium
+environments.
 
 Importing this package registers them: gymnasium.make("envs.maze:amped/TreeMaze-v0").
 """

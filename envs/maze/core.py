@@ -1,7 +1,7 @@
 """Dynamics of EDL's mazes for many episodes at once.
 
-A state is a position, an action a displacement. A wall stops the component across it, with a small random repulsion,
-and lets the component along it pass.
+A state is a position, an action a displacement. A wall stops the component across it, with a small
+random repulsion, and lets the component along it pass.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ SUCCESS = 0.15  # distance to the goal
 LEGACY_RATIO = 0.999  # the fraction of the way to a crossing at which EDL looks up the cell
 
 
-def collide(shape: Geometry, offset: np.ndarray, cell: np.ndarray, step: np.ndarray, legacy_corner: bool):
-    """Where each step (n, 2) aims, relative to its cell; which borders it crosses (-1, 0, 1 per axis); which stop it.
+def collide(
+    shape: Geometry, offset: np.ndarray, cell: np.ndarray, step: np.ndarray, legacy_corner: bool
+):
+    """Where each step (n, 2) aims, relative to its cell; which borders it crosses (-1, 0, 1 per
+    axis); which stop it.
 
-    EDL recurses after a hit with the motion along the wall. As no axis is crossed twice, that second part can only
-    hit a wall across the other axis, which leaves nothing to move: two stops decide the whole recursion.
+    EDL recurses after a hit with the motion along the wall. As no axis is crossed twice, that
+    second part can only hit a wall across the other axis, which leaves nothing to move: two stops
+    decide the whole recursion.
     """
     target = offset + step
     side = (target > 0.5).astype(np.int8) - (target < -0.5)  # (n, 2)
     gap = 0.5 - np.copysign(offset, offset * step)  # to the border ahead
     reach = np.abs(step)
-    # gap / reach is the fraction of the step at a crossing; multiplied out, so that nothing divides by zero.
+    # gap / reach is the fraction of the step at a crossing; multiplied out, so that nothing divides
+    # by zero.
     x, y = gap[:, 0] * reach[:, 1], gap[:, 1] * reach[:, 0]
     order = (y < x).astype(np.intp)  # an exact tie crosses x first
     if legacy_corner:
@@ -38,11 +43,18 @@ def collide(shape: Geometry, offset: np.ndarray, cell: np.ndarray, step: np.ndar
     return target, side, np.stack((found & 1, found >> 1), 1).astype(bool)
 
 
-def advance(shape: Geometry, position: np.ndarray, step: np.ndarray, unit: np.ndarray, legacy_corner: bool = False):
-    """Positions (n, 2) after steps within MAX_ACTION; `unit` in [0, 1) sets the repulsion of a wall across each axis.
+def advance(
+    shape: Geometry,
+    position: np.ndarray,
+    step: np.ndarray,
+    unit: np.ndarray,
+    legacy_corner: bool = False,
+):
+    """Positions (n, 2) after steps within MAX_ACTION; `unit` in [0, 1) sets the repulsion of a wall
+    across each axis.
 
-    Crossings count in order from the cell reached so far. EDL tests each crossing alone, at 0.999 of its fraction, and
-    so lets some steps slip through corners: `legacy_corner` does the same.
+    Crossings count in order from the cell reached so far. EDL tests each crossing alone, at 0.999
+    of its fraction, and so lets some steps slip through corners: `legacy_corner` does the same.
     """
     cell = np.floor(position + 0.5)
     target, side, stop = collide(shape, position - cell, cell, step, legacy_corner)
@@ -50,8 +62,11 @@ def advance(shape: Geometry, position: np.ndarray, step: np.ndarray, unit: np.nd
     return keep_off(moved, cell + np.where(stop, 0, side))
 
 
-def draw(shape: Geometry, rng: np.random.Generator, n: int, cells: np.ndarray, gap: float) -> np.ndarray:
-    """Uniform in one of the cells; drawn again while `gap` further out on both axes would hit a wall (EDL)."""
+def draw(
+    shape: Geometry, rng: np.random.Generator, n: int, cells: np.ndarray, gap: float
+) -> np.ndarray:
+    """Uniform in one of the cells; drawn again while `gap` further out on both axes would hit a
+    wall (EDL)."""
     cell = cells[rng.integers(len(cells), size=n)].astype(float)
     offset, left = np.empty((n, 2)), np.arange(n)
     while len(left):
@@ -62,20 +77,27 @@ def draw(shape: Geometry, rng: np.random.Generator, n: int, cells: np.ndarray, g
 
 
 class MazeBatch:
-    """Episodes of equal length side by side. goal: None, "sample" (EDL's goal distribution), or a point (x, y).
+    """Episodes of equal length side by side. goal: None, "sample" (EDL's goal distribution), or a
+    point (x, y).
 
-    Reward is 1 within SUCCESS of the goal and 0 elsewhere; with `dense`, minus the distance; 0 without a goal.
+    Reward is 1 within SUCCESS of the goal and 0 elsewhere; with `dense`, minus the distance; 0
+    without a goal.
     """
 
-    def __init__(self, maze: str = "tree", *, goal=None, dense: bool = False, legacy_corner: bool = False):
+    def __init__(
+        self, maze: str = "tree", *, goal=None, dense: bool = False, legacy_corner: bool = False
+    ):
         self.shape, self.dense, self.legacy_corner = geometry(maze), dense, legacy_corner
         if isinstance(goal, str) and goal != "sample":
-            raise ValueError(f"unknown goal {goal!r}; choose from None, \"sample\", a point (x, y)")
+            raise ValueError(f'unknown goal {goal!r}; choose from None, "sample", a point (x, y)')
         self.maze = maze
-        self._goal = goal if goal is None or isinstance(goal, str) else point_inside(maze, goal, "goal")
+        self._goal = (
+            goal if goal is None or isinstance(goal, str) else point_inside(maze, goal, "goal")
+        )
 
     def reset(self, rng: np.random.Generator, n: int, start=None) -> np.ndarray:
-        """Observations (n, 2). `start` is one point for all, EDL's start distribution by default."""
+        """Observations (n, 2). `start` is one point for all, EDL's start distribution by
+        default."""
         self.rng, goal = rng, self._goal
         if start is None:
             self.position = draw(self.shape, rng, n, self.shape.start, START_GAP)
@@ -88,13 +110,17 @@ class MazeBatch:
         return self.position.astype(np.float32)
 
     def step(self, actions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Observations (n, 2), rewards (n,), success (n,). Actions are clipped; EDL leaves that to the policy."""
+        """Observations (n, 2), rewards (n,), success (n,). Actions are clipped; EDL leaves that to
+        the policy."""
         actions = np.asarray(actions, np.float64)
         if actions.shape != self.position.shape or not np.isfinite(actions).all():
-            raise ValueError(f"actions must be finite, of shape {self.position.shape}; got shape {actions.shape}, "
-                             f"{np.count_nonzero(~np.isfinite(actions))} of them not finite")
+            raise ValueError(
+                f"actions must be finite, of shape {self.position.shape}; got shape {actions.shape}, "
+                f"{np.count_nonzero(~np.isfinite(actions))} of them not finite"
+            )
         step = np.minimum(np.maximum(actions, -MAX_ACTION), MAX_ACTION)
-        # Two draws per episode whether it hits a wall or not, so that no episode's luck depends on another's walls.
+        # Two draws per episode whether it hits a wall or not, so that no episode's luck depends on
+        # another's walls.
         unit = self.rng.random(step.shape)
         self.position = advance(self.shape, self.position, step, unit, self.legacy_corner)
         reward, success = self.score()

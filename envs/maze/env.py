@@ -1,6 +1,8 @@
-"""EDL's mazes for gymnasium: gymnasium.make("envs.maze:amped/TreeMaze-v0"); importing this module registers them.
+"""EDL's mazes for gymnasium: gymnasium.make("envs.maze:amped/TreeMaze-v0"); importing this module
+registers them.
 
-Episodes last 50 steps and end by truncation. Without a goal the reward is 0: these are mazes to discover skills in.
+Episodes last 50 steps and end by truncation. Without a goal the reward is 0: these are mazes to
+discover skills in.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from envs.maze.core import MAX_ACTION, SUCCESS, MazeBatch
 from envs.maze.geometry import EPISODE_STEPS, walls
 
 TILE, MARGIN = 24, 3  # pixels per cell, and around the box
-FLOOR, WALL, PATH, GOAL, AGENT = ((255, 255, 255), (0, 0, 0), (90, 140, 220), (60, 170, 80), (210, 50, 40))
+FLOOR, WALL, PATH, GOAL, AGENT = (
+    (255, 255, 255),
+    (0, 0, 0),
+    (90, 140, 220),
+    (60, 170, 80),
+    (210, 50, 40),
+)
 
 IDS = {
     "SquareMaze": {"maze": "square_a"},
@@ -33,22 +41,39 @@ IDS = {
 
 
 class MazeEnv(gymnasium.Env):
-    """One episode of a `MazeBatch`, whose arguments it takes; np_random is all that it draws from."""
+    """One episode of a `MazeBatch`, whose arguments it takes; np_random is all that it draws
+    from."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, maze: str = "tree", goal=None, dense: bool = False, legacy_corner: bool = False,
-                 max_steps: int = EPISODE_STEPS, done_on_success: bool = False, render_mode: str | None = None):
+    def __init__(
+        self,
+        maze: str = "tree",
+        goal=None,
+        dense: bool = False,
+        legacy_corner: bool = False,
+        max_steps: int = EPISODE_STEPS,
+        done_on_success: bool = False,
+        render_mode: str | None = None,
+    ):
         if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
             raise ValueError(f"max_steps must be an integer >= 1, got {max_steps!r}")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"unknown render_mode {render_mode!r}; choose from rgb_array, None")
         self.batch = MazeBatch(maze, goal=goal, dense=dense, legacy_corner=legacy_corner)
-        self.max_steps, self.done_on_success, self.render_mode = max_steps, done_on_success, render_mode
+        self.max_steps, self.done_on_success, self.render_mode = (
+            max_steps,
+            done_on_success,
+            render_mode,
+        )
         self._walls = walls(maze)
-        slack = max_steps * MAX_ACTION if legacy_corner else 0.0  # how far a leaking corner can lead out of the box
+        slack = (
+            max_steps * MAX_ACTION if legacy_corner else 0.0
+        )  # how far a leaking corner can lead out of the box
         shape = self.batch.shape
-        self.observation_space = Box((shape.low - slack).astype(np.float32), (shape.high + slack).astype(np.float32))
+        self.observation_space = Box(
+            (shape.low - slack).astype(np.float32), (shape.high + slack).astype(np.float32)
+        )
         self.action_space = Box(-MAX_ACTION, MAX_ACTION, (2,), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
@@ -59,26 +84,43 @@ class MazeEnv(gymnasium.Env):
         return observation, self._info(self.batch.score()[1][0])
 
     def step(self, action):
-        observation, reward, success = (value[0] for value in self.batch.step(np.asarray(action)[None]))
+        observation, reward, success = (
+            value[0] for value in self.batch.step(np.asarray(action)[None])
+        )
         self.path.append(self.batch.position[0])
         terminated = self.done_on_success and bool(success)
-        return observation, float(reward), terminated, len(self.path) > self.max_steps, self._info(success)
+        return (
+            observation,
+            float(reward),
+            terminated,
+            len(self.path) > self.max_steps,
+            self._info(success),
+        )
 
     def _info(self, success) -> dict:
-        return {} if self.batch.goal is None else {"success": bool(success), "goal": self.batch.goal[0].copy()}
+        return (
+            {}
+            if self.batch.goal is None
+            else {"success": bool(success), "goal": self.batch.goal[0].copy()}
+        )
 
     # ---- picture
 
     def render(self) -> np.ndarray | None:
-        """Goal, the positions of this episode joined by lines, walls, agent: (height, width, 3) uint8."""
+        """Goal, the positions of this episode joined by lines, walls, agent: (height, width, 3)
+        uint8."""
         if self.render_mode is None:
             return None
-        columns, rows = ((self.batch.shape.high - self.batch.shape.low) * TILE).astype(int) + 2 * MARGIN
+        columns, rows = ((self.batch.shape.high - self.batch.shape.low) * TILE).astype(
+            int
+        ) + 2 * MARGIN
         image = np.full((rows, columns, 3), FLOOR, np.uint8)
         if self.batch.goal is not None:
             self._dot(image, self.batch.goal[0], SUCCESS, GOAL)
         path = np.array(self.path)  # (T + 1, 2)
-        fraction = np.linspace(0, 1, TILE)[:, None, None]  # a step is under TILE pixels per axis: no gaps
+        fraction = np.linspace(0, 1, TILE)[
+            :, None, None
+        ]  # a step is under TILE pixels per axis: no gaps
         line = self._pixel(path[:-1] + fraction * np.diff(path, axis=0)).reshape(-1, 2)
         for shift in ((0, 0), (0, 1), (1, 0), (1, 1)):
             paint(image, line + shift, PATH)

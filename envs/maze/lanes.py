@@ -1,4 +1,5 @@
-"""Many episodes of a maze side by side, as on-policy learners need them: actions in [-1, 1], episodes of one length."""
+"""Many episodes of a maze side by side, as on-policy learners need them: actions in [-1, 1],
+episodes of one length."""
 
 from __future__ import annotations
 
@@ -19,8 +20,14 @@ class Lanes:
     def __init__(self, name: str, count: int, steps: int | None = None):
         found = re.fullmatch(r"gymnasium:envs\.maze:amped/(\w+)-v0", name)
         if not found or found[1] not in IDS:
-            raise ValueError(f"{name} does not run side by side; learner=ppo is for the mazes, use learner=ddpg")
-        self.batch, self.count, self.steps = MazeBatch(**IDS[found[1]]), count, steps or EPISODE_STEPS
+            raise ValueError(
+                f"{name} does not run side by side; learner=ppo is for the mazes, use learner=ddpg"
+            )
+        self.batch, self.count, self.steps = (
+            MazeBatch(**IDS[found[1]]),
+            count,
+            steps or EPISODE_STEPS,
+        )
         self.maze = self.batch.maze
 
     def reset(self, rng: np.random.Generator, count: int | None = None) -> np.ndarray:

@@ -28,7 +28,9 @@ def at_least(low: int, high: int = 10**15) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,16}", text) or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high:g}")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number from {low} to {high:g}"
+            )
         return int(text)
 
     return parse

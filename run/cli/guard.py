@@ -32,8 +32,10 @@ def one_line(error: Exception) -> str:
         return str(error)
     if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return (f"{group}={name} is not known; choose from {', '.join(sorted(error.options))}"
-                + nearest(name, error.options))
+        return (
+            f"{group}={name} is not known; choose from {', '.join(sorted(error.options))}"
+            + nearest(name, error.options)
+        )
     if found := re.match(r"You must specify '(\w+)'.*Available options: (.*)", text):
         return f"{found[1]}= is missing; choose from {', '.join(found[2].split())}"
     if re.match("Could not override 'experiment'", text):
@@ -47,7 +49,9 @@ def one_line(error: Exception) -> str:
     if isinstance(error, OverrideParseException):
         return f"{error.override} cannot be read; give key=value, with special characters in quotes: \"key='a b'\""
     if found := re.match(r"Additional config directory '(.*)' not found", text):
-        return f"--config-dir {found[1]} is no directory; give one that holds agent/, domain/ or task/"
+        return (
+            f"--config-dir {found[1]} is no directory; give one that holds agent/, domain/ or task/"
+        )
     if found := re.match(r"Cannot find primary config '(.*?)'", text):
         return f"--config-name {found[1]} is not known; leave it away, each script has its own"
     return text
@@ -85,7 +89,8 @@ def check_sweeps(words: list[str]) -> None:
 
 
 def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
-    """The body of a command without Hydra (sweep.py, python -m analysis.NAME); `wrong` are other errors of the user."""
+    """The body of a command without Hydra (sweep.py, python -m analysis.NAME); `wrong` are other
+    errors of the user."""
     try:
         task()
         sys.stdout.flush()
@@ -104,7 +109,8 @@ def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
 
 
 class Guard:
-    """Runs a Hydra main. HYDRA_FULL_ERROR=1 in the environment asks for tracebacks instead of lines."""
+    """Runs a Hydra main. HYDRA_FULL_ERROR=1 in the environment asks for tracebacks instead of
+    lines."""
 
     def __init__(self):
         self.full_error = os.environ.get("HYDRA_FULL_ERROR", "0") == "1"
@@ -115,7 +121,9 @@ class Guard:
         self.started = True
         hydra = HydraConfig.get()
         try:
-            task(cfg, OmegaConf.to_container(hydra.overrides.task, resolve=False))  # beta=${alpha} stays as typed
+            task(
+                cfg, OmegaConf.to_container(hydra.overrides.task, resolve=False)
+            )  # beta=${alpha} stays as typed
         except UserError as error:
             if hydra.mode == RunMode.MULTIRUN or self.full_error:
                 raise
@@ -129,7 +137,10 @@ class Guard:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
             main()
         except KeyboardInterrupt:
-            leave("interrupted before anything was trained" if not self.started else "interrupted", 130)
+            leave(
+                "interrupted before anything was trained" if not self.started else "interrupted",
+                130,
+            )
         except Exception as error:
             if self.full_error or (self.started and not isinstance(error, UserError)):
                 raise  # asked for, or a bug of ours: show it whole

@@ -1,4 +1,5 @@
-"""The words of a command line before Hydra composes them: what it would take in silence, or refuse in paragraphs."""
+"""The words of a command line before Hydra composes them: what it would take in silence, or refuse
+in paragraphs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from utils import CONFIGS, UserError
 
 GROUPS = ("agent", "domain", "learner", "preset", "skills", "surgery", "task")
 PATHS = ("snapshot", "run_root", "variant", "pretrain_variant")
-PLACES = ("hydra.run.", "hydra.sweep.", "hydra.output_subdir", "hydra.job.")  # where Hydra would write
+PLACES = (
+    "hydra.run.",
+    "hydra.sweep.",
+    "hydra.output_subdir",
+    "hydra.job.",
+)  # where Hydra would write
 
 
 def options(group: str) -> list[str]:
@@ -21,21 +27,34 @@ def options(group: str) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean X?)`, or nothing. The last part counts too: batch_size stands for learner.batch_size."""
+    """` (did you mean X?)`, or nothing. The last part counts too: batch_size stands for
+    learner.batch_size."""
     known, last = list(known), word.rpartition(".")[2]
-    close = difflib.get_close_matches(word, known, 1, 0.75) or [
-        key for part in difflib.get_close_matches(last, [key.rpartition(".")[2] for key in known], 1, 0.75)
-        for key in known if key.rpartition(".")[2] == part] or difflib.get_close_matches(word, known, 1)
+    close = (
+        difflib.get_close_matches(word, known, 1, 0.75)
+        or [
+            key
+            for part in difflib.get_close_matches(
+                last, [key.rpartition(".")[2] for key in known], 1, 0.75
+            )
+            for key in known
+            if key.rpartition(".")[2] == part
+        ]
+        or difflib.get_close_matches(word, known, 1)
+    )
     return f" (did you mean {close[0]}?)" if close else ""
 
 
 def check_words(words: list[str], *, multirun: bool = False) -> None:
-    """Every word changes one key, once. Names of groups come from the group, so that no two disagree."""
+    """Every word changes one key, once. Names of groups come from the group, so that no two
+    disagree."""
     seen = set()
     for word in words:
         key, equals, value = word.partition("=")
         if word[:1] in ("+", "~"):
-            raise UserError(f"{word} would add or remove a key; give key=value with a key that --help lists")
+            raise UserError(
+                f"{word} would add or remove a key; give key=value with a key that --help lists"
+            )
         if not equals or not key.strip():
             raise UserError(f"{word} is not key=value, such as seed=3")
         if key in seen:
@@ -43,25 +62,38 @@ def check_words(words: list[str], *, multirun: bool = False) -> None:
         seen.add(key)
         group, _, rest = key.partition(".")
         if group in GROUPS and rest == "name":
-            raise UserError(f"{key}= follows from {group}=; choose {group}= from {', '.join(options(group))}")
+            raise UserError(
+                f"{key}= follows from {group}=; choose {group}= from {', '.join(options(group))}"
+            )
         if key == "phase":
             raise UserError("phase= follows from the script; use pretrain.py or finetune.py")
         if key.startswith(PLACES):
-            raise UserError(f"{key}= would write beside the runs; use run_root=DIR, which moves all of it")
+            raise UserError(
+                f"{key}= would write beside the runs; use run_root=DIR, which moves all of it"
+            )
         if key in GROUPS and not multirun:  # there a comma separates several of them
             _check_option(key, value.strip("'\""))
 
 
 def _check_option(group: str, name: str) -> None:
-    """A plain word; whether there is such a yaml, perhaps in the user's own --config-dir, is Hydra's to say."""
-    if not re.fullmatch(r"[^\W\d][\w-]*", name) or name.lower() in ("null", "true", "false", "nan", "inf"):
+    """A plain word; whether there is such a yaml, perhaps in the user's own --config-dir, is
+    Hydra's to say."""
+    if not re.fullmatch(r"[^\W\d][\w-]*", name) or name.lower() in (
+        "null",
+        "true",
+        "false",
+        "nan",
+        "inf",
+    ):
         known = options(group)
-        raise UserError(f"{group}={name} is not known; choose from {', '.join(known)}{nearest(name, known)}")
+        raise UserError(
+            f"{group}={name} is not known; choose from {', '.join(known)}{nearest(name, known)}"
+        )
 
 
 def quote_words(words: list[str]) -> list[str]:
-    """Paths and variants hold commas, spaces and equal signs, which Hydra takes for grammar, and it reads ASCII only
-    outside quotes: quote them."""
+    """Paths and variants hold commas, spaces and equal signs, which Hydra takes for grammar, and it
+    reads ASCII only outside quotes: quote them."""
     quoted = []
     for word in words:
         key, equals, value = word.partition("=")
@@ -78,4 +110,6 @@ def parse_value(key: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{key}={text} cannot be read as yaml; give a plain value, such as 3 or [1,2]") from error
+        raise UserError(
+            f"{key}={text} cannot be read as yaml; give a plain value, such as 3 or [1,2]"
+        ) from error

@@ -31,14 +31,22 @@ def objective_and_batch(agent: str, seed: int = 0):
     skill = torch.tensor(rng.normal(size=(BATCH, 0))).float()
     if space.dim:
         skill = torch.stack([torch.from_numpy(space.sample(rng)) for _ in range(BATCH)])
-    normal = (torch.from_numpy(rng.normal(size=(BATCH, n))).float() for n in (OBS, ACTION, 1, OBS, OBS))
+    normal = (
+        torch.from_numpy(rng.normal(size=(BATCH, n))).float() for n in (OBS, ACTION, 1, OBS, OBS)
+    )
     obs, action, reward, next_obs, next_obs_1 = normal
-    return objective, Batch(obs, action.tanh(), reward, torch.full((BATCH, 1), 0.97), next_obs, skill, next_obs_1)
+    return objective, Batch(
+        obs, action.tanh(), reward, torch.full((BATCH, 1), 0.97), next_obs, skill, next_obs_1
+    )
 
 
 def undocumented(columns) -> list[str]:
-    """Metrics without a line in the README; a group named `reward/<stream>` there stands for all of its columns."""
-    named = set(re.findall(r"`([a-z_]+/[a-z_<>]+)`", (ROOT / "README.md").read_text())) | {"frame", "episodes"}
+    """Metrics without a line in the README; a group named `reward/<stream>` there stands for all of
+    its columns."""
+    named = set(re.findall(r"`([a-z_]+/[a-z_<>]+)`", (ROOT / "README.md").read_text())) | {
+        "frame",
+        "episodes",
+    }
     groups = {name.partition("<")[0] for name in named if "<" in name}
     return [c for c in columns if c not in named and not c.startswith(tuple(groups))]
 
@@ -48,7 +56,10 @@ def test_it_pretrains_resumes_bit_for_bit_and_finetunes(cli, monkeypatch, agent)
     assert cli("pretrain", f"agent={agent}").code == 0
     base = cli.root / f"pretrain/walker/{agent}"
     run = base / "smoke/seed_1"
-    assert sorted(p.name for p in (run / "snapshots").iterdir()) == ["snapshot_120.pt", "snapshot_60.pt"]
+    assert sorted(p.name for p in (run / "snapshots").iterdir()) == [
+        "snapshot_120.pt",
+        "snapshot_60.pt",
+    ]
     assert [row["frame"] for row in rows(run / "eval.csv")] == ["0", "40", "80", "120"]
     assert not list(run.glob("checkpoint*"))
     assert not undocumented(rows(run / "train.csv")[-1])

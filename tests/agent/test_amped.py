@@ -1,4 +1,5 @@
-"""AMPED's two reward streams, its three readings (amped, amped_release, amped_literal), and what its updates move."""
+"""AMPED's two reward streams, its three readings (amped, amped_release, amped_literal), and what
+its updates move."""
 
 import copy
 import functools
@@ -41,11 +42,14 @@ def make_batch(seed=0, size=SIZE, lone=False) -> Batch:
     """Random transitions; with `lone`, the first row is alone with its skill."""
     rng = torch.Generator().manual_seed(seed)
     obs, action, reward, discount, next_obs, next_obs_1 = (
-        torch.randn(size, d, generator=rng) for d in (5, 2, 1, 1, 5, 5))
+        torch.randn(size, d, generator=rng) for d in (5, 2, 1, 1, 5, 5)
+    )
     index = torch.randint(SKILLS - 1, (size,), generator=rng)
     if lone:
         index[0] = SKILLS - 1
-    return Batch(obs, action, reward, discount, next_obs, F.one_hot(index, SKILLS).float(), next_obs_1)
+    return Batch(
+        obs, action, reward, discount, next_obs, F.one_hot(index, SKILLS).float(), next_obs_1
+    )
 
 
 def fill(objective, seed=100):
@@ -62,21 +66,25 @@ def close(actual, expected, rtol=2e-4, atol=1e-6):
 
 
 def running_variance(history):
-    """Variance of groups around their common mean, each with its unbiased variance; 1e-4 prior values of N(0, 1)."""
+    """Variance of groups around their common mean, each with its unbiased variance; 1e-4 prior
+    values of N(0, 1)."""
     n = np.array([1e-4, *(h.size for h in history)])
     mean = np.array([0, *(h.mean() for h in history)])
     var = np.array([1, *(h.var(ddof=1) for h in history)])
     return np.average(var + (mean - np.average(mean, weights=n)) ** 2, weights=n)
 
 
-# --------------------------------------------------------------------------------------- the exploration stream
+# --------------------------------------------------------------------------- the exploration stream
 
 
 def release_entropy(x, history, k=16, clip=5e-4):
-    """methods.md 0.4, kNN-A: the k smallest distances with the zero to itself, over their running variance."""
+    """methods.md 0.4, kNN-A: the k smallest distances with the zero to itself, over their running
+    variance."""
     nearest = np.sort(cdist(x, x), axis=1)[:, :k]
     history.append(nearest)
-    return np.log(1 + np.maximum(nearest / running_variance(history) - clip, 0).mean(1, keepdims=True))
+    return np.log(
+        1 + np.maximum(nearest / running_variance(history) - clip, 0).mean(1, keepdims=True)
+    )
 
 
 def rnd_error(objective, x):
@@ -104,8 +112,12 @@ def test_exploration_is_alpha_entropy_plus_beta_novelty(alpha, beta):
 
 def test_exploration_by_hand():
     objective = make("alpha=2", "beta=3")
-    objective._entropy, objective._novelty = (lambda _, v=v: torch.full((SIZE, 1), v) for v in (0.5, 4.0))
-    close(objective.rewards(make_batch())[0]["exploration"], np.full((SIZE, 1), 13.0))  # 2 * 0.5 + 3 * 4
+    objective._entropy, objective._novelty = (
+        lambda _, v=v: torch.full((SIZE, 1), v) for v in (0.5, 4.0)
+    )
+    close(
+        objective.rewards(make_batch())[0]["exploration"], np.full((SIZE, 1), 13.0)
+    )  # 2 * 0.5 + 3 * 4
 
 
 class Fixed(torch.nn.Module):
@@ -119,10 +131,16 @@ class Fixed(torch.nn.Module):
         return self.output
 
 
-@pytest.mark.parametrize("form, expected", [
-    ("normalized", [[2 / math.sqrt(8)], [6 / math.sqrt(8)]]),  # means 2 and 6; variance ((2-4)^2 + (6-4)^2)/1 = 8
-    ("squared_norm", [[4.0], [12.0]]),  # 1 + 3 and 5 + 7
-])
+@pytest.mark.parametrize(
+    "form, expected",
+    [
+        (
+            "normalized",
+            [[2 / math.sqrt(8)], [6 / math.sqrt(8)]],
+        ),  # means 2 and 6; variance ((2-4)^2 + (6-4)^2)/1 = 8
+        ("squared_norm", [[4.0], [12.0]]),  # 1 + 3 and 5 + 7
+    ],
+)
 def test_novelty_by_hand(form, expected):
     objective = make(f"agent.objective.rnd_reward={form}", "alpha=0", "beta=1")
     objective.rnd.forward = lambda _: torch.tensor([[1.0, 3.0], [5.0, 7.0]])
@@ -130,7 +148,10 @@ def test_novelty_by_hand(form, expected):
 
 
 def test_literal_exploration_is_the_log_sum_of_distances_to_recent_pairs_plus_the_squared_error():
-    objective, batch = make("agent=amped_literal", "alpha=2", "beta=3", "agent.objective.k=3"), make_batch()
+    objective, batch = (
+        make("agent=amped_literal", "alpha=2", "beta=3", "agent.objective.k=3"),
+        make_batch(),
+    )
     recent = make_batch(seed=7, size=20)
     for obs, next_obs in zip(recent.obs.numpy(), recent.next_obs_1.numpy()):
         objective.observe(obs, next_obs)
@@ -142,15 +163,21 @@ def test_literal_exploration_is_the_log_sum_of_distances_to_recent_pairs_plus_th
 
 
 def test_a_pool_that_is_not_full_holds_only_what_was_observed():
-    objective, batch = make("agent=amped_literal", "alpha=1", "beta=0", "agent.objective.k=3"), make_batch()
+    objective, batch = (
+        make("agent=amped_literal", "alpha=1", "beta=0", "agent.objective.k=3"),
+        make_batch(),
+    )
     seen = make_batch(seed=7, size=5)
     for obs, next_obs in zip(seen.obs.numpy(), seen.next_obs_1.numpy()):
         objective.observe(obs, next_obs)
     x, pool = (array(objective.encoder.pair(b.obs, b.next_obs_1)) for b in (batch, seen))
-    close(objective.rewards(batch)[0]["exploration"], np.log(np.sort(cdist(x, pool), axis=1)[:, :3].sum(1)[:, None]))
+    close(
+        objective.rewards(batch)[0]["exploration"],
+        np.log(np.sort(cdist(x, pool), axis=1)[:, :3].sum(1)[:, None]),
+    )
 
 
-# ----------------------------------------------------------------------------------------- the diversity stream
+# ----------------------------------------------------------------------------- the diversity stream
 
 
 def bracket_of_eq4(features, index, partner, matrix, *, temperature, all_others):
@@ -159,13 +186,18 @@ def bracket_of_eq4(features, index, partner, matrix, *, temperature, all_others)
     for i in range(len(features)):
         difference = features - features[i]
         term = np.exp(-np.einsum("jr,rc,jc->j", difference, matrix, difference) / temperature)
-        below = [j for j in range(len(features)) if j != i and (all_others or index[j] != index[i] or j == partner[i])]
+        below = [
+            j
+            for j in range(len(features))
+            if j != i and (all_others or index[j] != index[i] or j == partner[i])
+        ]
         logs.append(np.log(term[partner[i]] / term[below].sum()))
     return np.array(logs)
 
 
 def drawn_partners(objective, index):
-    """The positives that the objective is about to draw: the u-th of the other rows of the skill, in turn."""
+    """The positives that the objective is about to draw: the u-th of the other rows of the skill,
+    in turn."""
     generator = torch.Generator()
     generator.set_state(objective.generator.get_state())
     partners = []
@@ -185,7 +217,9 @@ def test_diversity_is_the_bracket_of_eq4_under_the_learned_metric(reward):
     index, matrix = batch.skill.argmax(1).numpy(), np.diag(array(objective.contrast.metric))
     assert not np.allclose(matrix, np.eye(SKILLS), atol=1e-3)
     features = array(objective.contrast.head(objective.contrast.embed(batch.next_obs)))
-    logs = bracket_of_eq4(features, index, drawn_partners(objective, index), matrix, temperature=0.5, all_others=False)
+    logs = bracket_of_eq4(
+        features, index, drawn_partners(objective, index), matrix, temperature=0.5, all_others=False
+    )
     expected = np.exp(logs) if reward == "ratio" else logs
     expected[0] = expected[1:].mean()  # alone with its skill: the mean of the others
     close(objective.rewards(batch)[0]["diversity"], expected[:, None], rtol=1e-3)
@@ -193,7 +227,9 @@ def test_diversity_is_the_bracket_of_eq4_under_the_learned_metric(reward):
 
 def test_release_diversity_takes_the_first_positive_and_all_others_in_the_denominator():
     objective, batch = make("agent=amped_release"), make_batch()
-    objective.contrast.matrix.data += 0.2 * torch.randn(SKILLS, SKILLS, generator=torch.Generator().manual_seed(0))
+    objective.contrast.matrix.data += 0.2 * torch.randn(
+        SKILLS, SKILLS, generator=torch.Generator().manual_seed(0)
+    )
     index = batch.skill.argmax(1).tolist()
     partner = [next(j for j in range(SIZE) if j != i and index[j] == index[i]) for i in range(SIZE)]
     features = array(objective.contrast.head(objective.contrast.embed(batch.next_obs)))
@@ -207,23 +243,34 @@ def test_literal_diversity_is_the_log_of_eq4_without_a_temperature():
     fill(objective)
     index = batch.skill.argmax(1).numpy()
     features = array(objective.contrast.head(objective.contrast.embed(batch.next_obs)))
-    logs = bracket_of_eq4(features, index, drawn_partners(objective, index), np.eye(SKILLS), temperature=1,
-                          all_others=False)
+    logs = bracket_of_eq4(
+        features,
+        index,
+        drawn_partners(objective, index),
+        np.eye(SKILLS),
+        temperature=1,
+        all_others=False,
+    )
     close(objective.rewards(batch)[0]["diversity"], logs[:, None], rtol=1e-3)
 
 
-@pytest.mark.parametrize("reward, expected", [
-    ("ratio", [0.2, 0.4, 0.3]),  # (0.2 + 0.4) / 2
-    ("log_ratio", [-2.0, -1.0, -1.5]),
-])
+@pytest.mark.parametrize(
+    "reward, expected",
+    [
+        ("ratio", [0.2, 0.4, 0.3]),  # (0.2 + 0.4) / 2
+        ("log_ratio", [-2.0, -1.0, -1.5]),
+    ],
+)
 def test_an_anchor_alone_with_its_skill_earns_the_mean_of_the_others(reward, expected):
     objective = make(f"agent.objective.div_reward={reward}")
     log_ratio, ratio = torch.tensor([-2.0, -1.0, -9.0]), torch.tensor([0.2, 0.4, 0.9])
-    objective.contrast = Fixed(Contrast(log_ratio, ratio, torch.tensor([True, True, False]), torch.ones(3)))
+    objective.contrast = Fixed(
+        Contrast(log_ratio, ratio, torch.tensor([True, True, False]), torch.ones(3))
+    )
     close(objective.rewards(make_batch(size=3))[0]["diversity"], np.array(expected)[:, None])
 
 
-# ------------------------------------------------------------------------------------ what the rewards look like
+# ----------------------------------------------------------------------- what the rewards look like
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -236,13 +283,17 @@ def test_rewards_are_finite_columns_without_gradient(agent):
         streams, metrics = objective.rewards(make_batch(seed, lone=True))
         assert tuple(streams) == objective.streams
         for reward in streams.values():
-            assert reward.shape == (SIZE, 1) and reward.isfinite().all() and not reward.requires_grad
+            assert (
+                reward.shape == (SIZE, 1) and reward.isfinite().all() and not reward.requires_grad
+            )
             assert reward.std() > 0
         assert all(m.ndim == 0 and m.isfinite() and not m.requires_grad for m in metrics.values())
 
 
-@pytest.mark.parametrize("agent, low, high", [("amped", 0, 1), ("amped_release", 1e-6, 1 + 1e-6),
-                                              ("amped_literal", -math.inf, 0)])
+@pytest.mark.parametrize(
+    "agent, low, high",
+    [("amped", 0, 1), ("amped_release", 1e-6, 1 + 1e-6), ("amped_literal", -math.inf, 0)],
+)
 def test_diversity_is_a_ratio_except_in_the_literal_reading(agent, low, high):
     objective = make(f"agent={agent}")
     fill(objective)
@@ -256,23 +307,50 @@ def depends_on(objective, stream):
     reference = copy.deepcopy(objective).rewards(batch)[0][stream]
     found = set()
     for field in ("obs", "action", "reward", "discount", "next_obs", "skill", "next_obs_1"):
-        value = getattr(batch, field).roll(1, 0)  # for skills another partition, not other names of the same one
-        other = batch._replace(**{field: value if field == "skill" else value + getattr(batch, field)})
+        value = getattr(batch, field).roll(
+            1, 0
+        )  # for skills another partition, not other names of the same one
+        other = batch._replace(
+            **{field: value if field == "skill" else value + getattr(batch, field)}
+        )
         if not torch.equal(copy.deepcopy(objective).rewards(other)[0][stream], reference):
             found.add(field)
     return found
 
 
-@pytest.mark.parametrize("agent, overrides, stream, fields", [
-    ("amped", (), "diversity", {"next_obs", "skill"}),
-    ("amped", ("alpha=1", "beta=0"), "exploration", {"next_obs"}),  # entropy of s' alone
-    ("amped", ("alpha=0", "beta=1"), "exploration", {"obs"}),  # RND at s
-    ("amped_release", ("alpha=1", "beta=1"), "exploration", {"obs", "next_obs"}),
-    ("amped_literal", ("alpha=1", "beta=0"), "exploration", {"obs", "next_obs_1"}),  # the pair, one step
-    ("amped", ("alpha=0", "beta=1", "agent.objective.rnd_on=next_obs"), "exploration", {"next_obs"}),
-    ("amped", ("alpha=1", "beta=0", "agent.objective.particle=pair"), "exploration", {"obs", "next_obs"}),
-    ("amped", ("alpha=1", "beta=0", "agent.objective.transition=one_step"), "exploration", {"next_obs_1"}),
-])
+@pytest.mark.parametrize(
+    "agent, overrides, stream, fields",
+    [
+        ("amped", (), "diversity", {"next_obs", "skill"}),
+        ("amped", ("alpha=1", "beta=0"), "exploration", {"next_obs"}),  # entropy of s' alone
+        ("amped", ("alpha=0", "beta=1"), "exploration", {"obs"}),  # RND at s
+        ("amped_release", ("alpha=1", "beta=1"), "exploration", {"obs", "next_obs"}),
+        (
+            "amped_literal",
+            ("alpha=1", "beta=0"),
+            "exploration",
+            {"obs", "next_obs_1"},
+        ),  # the pair, one step
+        (
+            "amped",
+            ("alpha=0", "beta=1", "agent.objective.rnd_on=next_obs"),
+            "exploration",
+            {"next_obs"},
+        ),
+        (
+            "amped",
+            ("alpha=1", "beta=0", "agent.objective.particle=pair"),
+            "exploration",
+            {"obs", "next_obs"},
+        ),
+        (
+            "amped",
+            ("alpha=1", "beta=0", "agent.objective.transition=one_step"),
+            "exploration",
+            {"next_obs_1"},
+        ),
+    ],
+)
 def test_each_stream_reads_the_states_its_reading_names(agent, overrides, stream, fields):
     objective = make(f"agent={agent}", *overrides)
     fill(objective)
@@ -287,18 +365,21 @@ def test_domains_carry_the_weights_of_the_papers_table():
         assert (settings["k"], settings["knn_clip"], settings["temperature"]) == (16, 5e-4, 0.5)
 
 
-# ------------------------------------------------------------------------------------------------------ ablations
+# ---------------------------------------------------------------------------------------- ablations
 
 
-@pytest.mark.parametrize("overrides, streams", [
-    ((), ("diversity", "exploration")),
-    (("beta=0",), ("diversity", "exploration")),
-    (("alpha=0",), ("diversity", "exploration")),
-    (("agent.objective.diversity=false",), ("exploration",)),
-    (("agent.objective.diversity=false", "alpha=0"), ("exploration",)),
-    (("agent.objective.diversity=false", "beta=0"), ("exploration",)),
-    (("alpha=0", "beta=0"), ("diversity",)),
-])
+@pytest.mark.parametrize(
+    "overrides, streams",
+    [
+        ((), ("diversity", "exploration")),
+        (("beta=0",), ("diversity", "exploration")),
+        (("alpha=0",), ("diversity", "exploration")),
+        (("agent.objective.diversity=false",), ("exploration",)),
+        (("agent.objective.diversity=false", "alpha=0"), ("exploration",)),
+        (("agent.objective.diversity=false", "beta=0"), ("exploration",)),
+        (("alpha=0", "beta=0"), ("diversity",)),
+    ],
+)
 def test_a_stream_that_is_switched_off_is_left_out(overrides, streams):
     objective, batch = make(*overrides), make_batch()
     assert objective.streams == streams
@@ -312,23 +393,44 @@ def test_nothing_left_to_want_is_an_error():
         make("alpha=0", "beta=0", "agent.objective.diversity=false")
 
 
-@pytest.mark.parametrize("key", ["div_reward", "particle", "transition", "rnd_reward", "rnd_on", "pool", "metric",
-                                 "denominator", "positive", "numerics", "entropy_form", "knn_scale", "cpc"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "div_reward",
+        "particle",
+        "transition",
+        "rnd_reward",
+        "rnd_on",
+        "pool",
+        "metric",
+        "denominator",
+        "positive",
+        "numerics",
+        "entropy_form",
+        "knn_scale",
+        "cpc",
+    ],
+)
 def test_an_unknown_reading_is_an_error_that_names_its_key(key):
     settings = composed()["agent"]["objective"] | {key: "nonsense"}
     with pytest.raises(UserError, match=f"agent.objective.{key}=nonsense is not known"):
-        make_objective({"phase": "pretrain", "agent": {"objective": settings}}, Dummy(), SKILLS, Streams(0))
+        make_objective(
+            {"phase": "pretrain", "agent": {"objective": settings}}, Dummy(), SKILLS, Streams(0)
+        )
 
 
 @pytest.mark.parametrize("metric", ["none", "cosine"])
 def test_the_isotropic_ablations_learn_no_metric(metric):
     objective = make(f"agent.objective.metric={metric}")
     objective.update(make_batch())
-    assert {name.split(".")[0] for name, _ in objective.contrast.named_parameters()} == {"embed", "head"}
+    assert {name.split(".")[0] for name, _ in objective.contrast.named_parameters()} == {
+        "embed",
+        "head",
+    }
     assert objective.rewards(make_batch())[0]["diversity"].isfinite().all()
 
 
-# -------------------------------------------------------------------------------------------------------- updates
+# ------------------------------------------------------------------------------------------ updates
 
 
 def moved(before, objective):
@@ -350,7 +452,10 @@ def test_an_update_moves_the_three_encoders_and_nothing_else(agent):
     before = frozen_copy(objective)
     objective.update(make_batch())
     assert moved(before, objective) == {"contrast", "encoder", "rnd.predictor"}
-    assert all(not torch.equal(before[f"contrast.{name}"], p) for name, p in objective.contrast.named_parameters())
+    assert all(
+        not torch.equal(before[f"contrast.{name}"], p)
+        for name, p in objective.contrast.named_parameters()
+    )
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -371,7 +476,9 @@ def test_without_diversity_the_contrast_never_moves():
     assert moved(before, objective) == {"encoder", "rnd.predictor"}
 
 
-@pytest.mark.parametrize("agent, moments", [("amped", {"entropy", "rnd.moments"}), ("amped_literal", set())])
+@pytest.mark.parametrize(
+    "agent, moments", [("amped", {"entropy", "rnd.moments"}), ("amped_literal", set())]
+)
 def test_rewards_move_running_statistics_at_most(agent, moments):
     objective = make(f"agent={agent}")
     fill(objective)
@@ -380,7 +487,9 @@ def test_rewards_move_running_statistics_at_most(agent, moments):
     assert moved(before, objective) == moments
 
 
-@pytest.mark.parametrize("agent, batches", [("amped", 1), ("amped_release", 1), ("amped_literal", 3)])
+@pytest.mark.parametrize(
+    "agent, batches", [("amped", 1), ("amped_release", 1), ("amped_literal", 3)]
+)
 def test_batches_per_update(agent, batches):
     assert make(f"agent={agent}").batches_per_update == batches
 
@@ -389,21 +498,35 @@ def test_losses_are_those_of_the_equations_and_lone_anchors_do_not_count():
     objective, batch = make(), make_batch(lone=True)
     index = batch.skill.argmax(1).numpy()
     features = array(objective.contrast.head(objective.contrast.embed(batch.next_obs)))
-    logs = bracket_of_eq4(features, index, drawn_partners(objective, index), np.eye(SKILLS), temperature=0.5,
-                          all_others=False)
-    key, query = array(objective.encoder.pair(batch.obs, batch.next_obs)), array(objective.encoder.skill(batch.skill))
+    logs = bracket_of_eq4(
+        features,
+        index,
+        drawn_partners(objective, index),
+        np.eye(SKILLS),
+        temperature=0.5,
+        all_others=False,
+    )
+    key, query = (
+        array(objective.encoder.pair(batch.obs, batch.next_obs)),
+        array(objective.encoder.skill(batch.skill)),
+    )
     similarity = np.exp((1 - cdist(query, key, "cosine")) / 0.5)
     error = rnd_error(objective, batch.obs)
     metrics = objective.update(batch)
     close(metrics["diversity/loss"], -logs[1:].mean())  # row 0 has no positive
-    close(metrics["cpc/loss"], -np.mean(np.log(similarity.diagonal() / similarity.mean(1))), atol=1e-5)
+    close(
+        metrics["cpc/loss"], -np.mean(np.log(similarity.diagonal() / similarity.mean(1))), atol=1e-5
+    )
     close(metrics["rnd/loss"], error.mean())
 
 
 def test_release_losses_are_those_of_the_public_code():
     objective, batch = make("agent=amped_release"), make_batch()
     far = batch._replace(next_obs=1000 * batch.next_obs)  # every exponential underflows
-    key, query = array(objective.encoder.pair(batch.obs, far.next_obs)), array(objective.encoder.skill(batch.skill))
+    key, query = (
+        array(objective.encoder.pair(batch.obs, far.next_obs)),
+        array(objective.encoder.skill(batch.skill)),
+    )
     similarity = np.exp((1 - cdist(query, key, "cosine")) / 0.5)
     negatives = np.maximum(similarity.sum(1) - np.exp(2), 1e-6) + 1e-6  # minus e^(1/T)
     metrics = objective.update(far)
@@ -421,7 +544,7 @@ def test_repeated_updates_on_one_batch_lower_every_loss(agent):
         assert last[name] < first[name], name
 
 
-# ---------------------------------------------------------------------------------------------- state that travels
+# ------------------------------------------------------------------------------- state that travels
 
 
 def test_observed_transitions_enter_the_recent_pool_and_nothing_else():
@@ -464,7 +587,9 @@ def test_the_optimisers_and_running_statistics_are_part_of_the_state():
     advance(original, range(3))
     for forgotten in ((), ("_extra_state",), ("entropy.moments.var",), ("rnd.moments.var",)):
         start, other = make().state_dict(), make()
-        other.load_state_dict(copy.deepcopy(original.state_dict()) | {name: start[name] for name in forgotten})
+        other.load_state_dict(
+            copy.deepcopy(original.state_dict()) | {name: start[name] for name in forgotten}
+        )
         other.generator.set_state(original.generator.get_state())
         same = torch.equal(advance(copy.deepcopy(original), [9]), advance(other, [9]))
         assert same == (not forgotten), forgotten

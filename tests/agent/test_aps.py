@@ -1,4 +1,5 @@
-"""APS: its reward and loss, a critic whose Q is task . successor features, and the regressed task of fine-tuning."""
+"""APS: its reward and loss, a critic whose Q is task . successor features, and the regressed task
+of fine-tuning."""
 
 import copy
 
@@ -42,7 +43,7 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
-# ------------------------------------------------------------------------------------------------ the objective
+# ------------------------------------------------------------------------------------ the objective
 
 
 def test_the_reward_is_the_particle_entropy_of_phi_plus_its_cosine_with_the_task():
@@ -71,21 +72,26 @@ def test_the_loss_is_minus_the_mean_cosine_of_features_and_task():
 
 
 def test_the_reward_by_hand():
-    """phi = (0, 3) and (4, 0), k = 2: distances (0, 5) each, running mean 2.5, so (0, 2 - 1e-4) of mean 0.99995.
+    """phi = (0, 3) and (4, 0), k = 2: distances (0, 5) each, running mean 2.5, so (0, 2 - 1e-4) of
+    mean 0.99995.
 
     log 1.99995 = 0.693122; the task (0.6, 0.8) agrees with (0, 1) to 0.8 and with (1, 0) to 0.6.
     """
     objective = make("aps", "skill_dim=2", "agent.objective.k=2")
     objective.phi = torch.nn.Identity()
     batch = make_batch(size=2, skills=2, kind="sphere", obs_dim=2)
-    batch = batch._replace(next_obs=torch.tensor([[0.0, 3.0], [4.0, 0.0]]), skill=torch.tensor([[0.6, 0.8]] * 2))
+    batch = batch._replace(
+        next_obs=torch.tensor([[0.0, 3.0], [4.0, 0.0]]), skill=torch.tensor([[0.6, 0.8]] * 2)
+    )
     close(objective.rewards(batch)[0]["exploration"], [[1.493122], [1.293122]], rtol=1e-5)
 
 
 def test_states_that_coincide_earn_agreement_alone():
     objective, batch = make3(), make_batch(**SPHERE)
     batch = batch._replace(next_obs=batch.next_obs[:1].expand(24, -1))
-    match = array(F.normalize(objective.phi(batch.next_obs), dim=1) * batch.skill).sum(1, keepdims=True)
+    match = array(F.normalize(objective.phi(batch.next_obs), dim=1) * batch.skill).sum(
+        1, keepdims=True
+    )
     close(objective.rewards(batch)[0]["exploration"], match, atol=1e-4)
 
 
@@ -107,7 +113,7 @@ def test_what_every_method_owes():
     assert_learns_on_meta("aps", "task=walker_run")
 
 
-# -------------------------------------------------------------------------------------------------- the learner
+# -------------------------------------------------------------------------------------- the learner
 
 
 def learner3(seed=0):
@@ -160,7 +166,7 @@ def test_the_learner_learns_the_task_reward_and_starts_warm_from_a_pretrained_on
     assert not torch.equal(learner.critic.q1[0].weight, pretrained.critic.q1[0].weight)
 
 
-# ------------------------------------------------------------------------------------- the task of fine-tuning
+# -------------------------------------------------------------------------- the task of fine-tuning
 
 
 class Linear(torch.nn.Module):
@@ -168,7 +174,9 @@ class Linear(torch.nn.Module):
 
     def __init__(self, seed=0):
         super().__init__()
-        self.register_buffer("map", torch.randn(4, 3, generator=torch.Generator().manual_seed(seed)))
+        self.register_buffer(
+            "map", torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        )
 
     def forward(self, obs):
         return obs @ self.map
@@ -176,7 +184,9 @@ class Linear(torch.nn.Module):
 
 def source(regression="least_squares", **changes):
     settings = dict(features=Linear(), interval=5, warmup=10, samples=256, regression=regression)
-    return RegressedSkill(SkillSpace("sphere", 3), np.random.default_rng(0), **{**settings, **changes})
+    return RegressedSkill(
+        SkillSpace("sphere", 3), np.random.default_rng(0), **{**settings, **changes}
+    )
 
 
 class Rewarded:
@@ -204,7 +214,9 @@ def linear_reward(batch):
 def test_regression_recovers_the_task_of_a_linear_reward():
     skills = source()
     metrics = skills.update(Rewarded(linear_reward), 15)
-    np.testing.assert_allclose(skills.select(None, 16, first=False), TASK / np.linalg.norm(TASK), atol=1e-5)
+    np.testing.assert_allclose(
+        skills.select(None, 16, first=False), TASK / np.linalg.norm(TASK), atol=1e-5
+    )
     close(metrics["skills/fit"], 1.0)
     assert np.linalg.norm(skills.skill) == pytest.approx(1) and skills.skill.dtype == np.float32
 
@@ -226,12 +238,18 @@ def test_the_public_codes_regression_is_the_sum_of_rewarded_features():
     phi, r = unit(array(batch.obs) @ array(Linear().map)), array(memory.reward(batch))
     swapped = np.linalg.lstsq(r, phi, rcond=None)[0][0]  # features explained by the reward
     np.testing.assert_allclose(skills.skill, unit(swapped), atol=1e-5)
-    np.testing.assert_allclose(skills.skill, unit(sum(r[i] * phi[i] for i in range(256))), atol=1e-5)
+    np.testing.assert_allclose(
+        skills.skill, unit(sum(r[i] * phi[i] for i in range(256))), atol=1e-5
+    )
 
 
 def test_regression_by_hand():
-    """phi = (1,0,0), (1,0,0), (0,1,0) with rewards 1, 3, 2: w = (2, 2, 0), sum r phi = (4, 2, 0)."""
-    obs, reward = torch.tensor([[1.0, 0, 0], [5.0, 0, 0], [0, 2.0, 0]]), torch.tensor([[1.0], [3.0], [2.0]])
+    """phi = (1,0,0), (1,0,0), (0,1,0) with rewards 1, 3, 2: w = (2, 2, 0), sum r phi = (4, 2,
+    0)."""
+    obs, reward = (
+        torch.tensor([[1.0, 0, 0], [5.0, 0, 0], [0, 2.0, 0]]),
+        torch.tensor([[1.0], [3.0], [2.0]]),
+    )
     for regression, expected in (("least_squares", [2, 2, 0]), ("release", [4, 2, 0])):
         task, fit = source(regression, features=torch.nn.Identity()).regress(obs, reward)
         np.testing.assert_allclose(task, expected, atol=1e-12)
@@ -239,12 +257,23 @@ def test_regression_by_hand():
 
 
 def test_tasks_are_random_until_the_warmup_is_over_and_refit_every_interval_after_it():
-    skills, memory, tasks = source(), Rewarded(lambda batch: linear_reward(batch) + batch.reward), []
+    skills, memory, tasks = (
+        source(),
+        Rewarded(lambda batch: linear_reward(batch) + batch.reward),
+        [],
+    )
     for step in range(31):
         tasks.append(skills.select(None, step, first=step == 0))
         skills.update(memory, step)
     changed = [step for step in range(1, 31) if not np.array_equal(tasks[step], tasks[step - 1])]
-    assert changed == [5, 10, 15, 16, 21, 26]  # random at 5, 10, 15; regressed at the end of steps 15, 20, 25, 30
+    assert changed == [
+        5,
+        10,
+        15,
+        16,
+        21,
+        26,
+    ]  # random at 5, 10, 15; regressed at the end of steps 15, 20, 25, 30
     assert memory.asked == [256] * 4
 
 
@@ -269,7 +298,9 @@ def test_an_evaluation_uses_the_solved_task_and_before_that_one_random_task():
     own = skills.select(None, 0, first=True)
     drawn = skills.evaluation(np.random.default_rng(1))
     task = drawn.select(None, 0, first=True)
-    assert np.linalg.norm(task) == pytest.approx(1) and np.array_equal(drawn.select(None, 5, first=True), task)
+    assert np.linalg.norm(task) == pytest.approx(1) and np.array_equal(
+        drawn.select(None, 5, first=True), task
+    )
     assert not np.array_equal(task, own) and np.array_equal(skills.skill, own)
     skills.update(Rewarded(linear_reward), 15)
     evaluated = skills.evaluation(np.random.default_rng(1))
@@ -284,15 +315,28 @@ def test_a_saved_source_goes_on_as_it_was():
             original.select(None, step, first=step == 0)
             original.update(Rewarded(linear_reward), step)
         other.load_state_dict(original.state_dict())
-        other.rng.bit_generator.state = original.rng.bit_generator.state  # travels with the run's streams
+        other.rng.bit_generator.state = (
+            original.rng.bit_generator.state
+        )  # travels with the run's streams
         assert other.solved == original.solved == (steps == 17)
         for step in range(steps, steps + 12):
-            assert np.array_equal(original.select(None, step, first=False), other.select(None, step, first=False))
+            assert np.array_equal(
+                original.select(None, step, first=False), other.select(None, step, first=False)
+            )
 
 
 def test_it_regresses_on_a_real_memory_with_the_pretrained_features():
-    memory = ReplayBuffer(obs_dim=4, action_dim=2, skill_dim=3, capacity=100, nstep=3, gamma=0.99,
-                          skill_index="acting", rng=np.random.default_rng(0), one_hot=False)
+    memory = ReplayBuffer(
+        obs_dim=4,
+        action_dim=2,
+        skill_dim=3,
+        capacity=100,
+        nstep=3,
+        gamma=0.99,
+        skill_index="acting",
+        rng=np.random.default_rng(0),
+        one_hot=False,
+    )
     rng, skills = np.random.default_rng(1), source(features=make3().phi)
     assert skills.update(memory, 15) == {}  # nothing there yet
     memory.begin(rng.normal(size=4))
@@ -302,11 +346,18 @@ def test_it_regresses_on_a_real_memory_with_the_pretrained_features():
 
 
 def test_unknown_regressions_are_refused():
-    with pytest.raises(UserError, match="regression=ridge is not known; choose from least_squares, release"):
+    with pytest.raises(
+        UserError, match="regression=ridge is not known; choose from least_squares, release"
+    ):
         source("ridge")
     native = composed("aps")["agent"]["native_skills"]
     numbers = {key: native[key] for key in ("interval", "warmup", "samples", "regression")}
-    assert numbers == {"interval": 5, "warmup": 4096, "samples": 4096, "regression": "least_squares"}  # URLB's yaml
+    assert numbers == {
+        "interval": 5,
+        "warmup": 4096,
+        "samples": 4096,
+        "regression": "least_squares",
+    }  # URLB's yaml
 
 
 def test_the_native_rule_refits_the_task_in_a_real_finetuning_from_a_snapshot_of_another_size(cli):

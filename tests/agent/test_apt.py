@@ -30,7 +30,8 @@ def batch_of(seed=0, **kwargs):
 
 
 def log_mean_distance(x, k):
-    """methods.md 0.4, kNN-B, in loops: log(1 + mean of the k smallest distances, the zero to itself among them)."""
+    """methods.md 0.4, kNN-B, in loops: log(1 + mean of the k smallest distances, the zero to itself
+    among them)."""
     rewards = []
     for a in x:
         distances = sorted(math.sqrt(sum((a - b) ** 2)) for b in x)
@@ -38,12 +39,14 @@ def log_mean_distance(x, k):
     return np.array(rewards)
 
 
-@pytest.mark.parametrize("overrides, field, k", [
-    ((), "obs", 12),
-    ((KEY + "k=3",), "obs", 3),
-    ((KEY + "particle=next_state",), "next_obs", 12),
-], ids=str)
-def test_the_reward_is_the_log_of_the_mean_distance_to_the_nearest_representations(overrides, field, k):
+@pytest.mark.parametrize(
+    "overrides, field, k",
+    [((), "obs", 12), ((KEY + "k=3",), "obs", 3), ((KEY + "particle=next_state",), "next_obs", 12)],
+    ids=str,
+)
+def test_the_reward_is_the_log_of_the_mean_distance_to_the_nearest_representations(
+    overrides, field, k
+):
     objective = make("apt", *overrides)
     for seed in range(3):
         batch = batch_of(seed)
@@ -55,19 +58,35 @@ def test_the_reward_is_the_log_of_the_mean_distance_to_the_nearest_representatio
 
 
 # Three particles at 0, 1 and 3 on a line: with itself, the distances are (0 1 3), (0 1 2), (0 2 3).
-@pytest.mark.parametrize("overrides, expected", [
-    ((), [math.log(7 / 3), math.log(2), math.log(8 / 3)]),  # means 4/3, 1, 5/3
-    ((KEY + "k=2",), [math.log(1.5), math.log(1.5), math.log(2)]),  # itself and one other
-    ((KEY + "knn_scale=mean",), [math.log(2), math.log(1.75), math.log(2.25)]),  # over the mean of all nine, 12/9
-    ((KEY + "knn_clip=1",), [math.log(5 / 3), math.log(4 / 3), math.log(2)]),  # (0 0 2), (0 0 1), (0 1 2)
-    ((KEY + "entropy_form=paper",), [math.log(4), math.log(3), math.log(5)]),  # log of the sum, no zero
-], ids=str)
+@pytest.mark.parametrize(
+    "overrides, expected",
+    [
+        ((), [math.log(7 / 3), math.log(2), math.log(8 / 3)]),  # means 4/3, 1, 5/3
+        ((KEY + "k=2",), [math.log(1.5), math.log(1.5), math.log(2)]),  # itself and one other
+        (
+            (KEY + "knn_scale=mean",),
+            [math.log(2), math.log(1.75), math.log(2.25)],
+        ),  # over the mean of all nine, 12/9
+        (
+            (KEY + "knn_clip=1",),
+            [math.log(5 / 3), math.log(4 / 3), math.log(2)],
+        ),  # (0 0 2), (0 0 1), (0 1 2)
+        (
+            (KEY + "entropy_form=paper",),
+            [math.log(4), math.log(3), math.log(5)],
+        ),  # log of the sum, no zero
+    ],
+    ids=str,
+)
 def test_the_reward_by_hand(overrides, expected):
     objective = make("apt", *overrides)
     objective.icm.trunk = nn.Identity()
     obs = torch.zeros(3, 4)
     obs[:, 1] = torch.tensor([0.0, 1.0, 3.0])
-    close(objective.rewards(batch_of(size=3)._replace(obs=obs))[0]["entropy"], np.array(expected)[:, None])
+    close(
+        objective.rewards(batch_of(size=3)._replace(obs=obs))[0]["entropy"],
+        np.array(expected)[:, None],
+    )
 
 
 def test_identical_states_earn_nothing():
@@ -104,11 +123,15 @@ def test_running_statistics_are_kept_where_the_scale_asks_for_them():
     assert moved(objective, lambda: objective.rewards(batch_of())) == {"entropy"}
 
 
-@pytest.mark.parametrize("overrides", [(), (KEY + "knn_scale=mean", KEY + "particle=next_state")], ids=str)
+@pytest.mark.parametrize(
+    "overrides", [(), (KEY + "knn_scale=mean", KEY + "particle=next_state")], ids=str
+)
 def test_it_keeps_the_promises_of_an_objective(overrides):
     assert_rewards_are_sound(make("apt", *overrides), kind="none")
     assert_state_round_trip("apt", *overrides, kind="none")
-    assert_updates_lower(make("apt", *overrides), "icm/forward_loss", "icm/inverse_loss", kind="none")
+    assert_updates_lower(
+        make("apt", *overrides), "icm/forward_loss", "icm/inverse_loss", kind="none"
+    )
     assert_learns_on_meta("apt", *overrides)
 
 

@@ -27,7 +27,12 @@ from utils import UserError
 
 PARTS = "agent.objective."
 FOUR = f"skill_dim={SKILLS}"
-READINGS = [("negatives_only", "random"), ("negatives_only", "first"), ("all", "random"), ("all", "first")]
+READINGS = [
+    ("negatives_only", "random"),
+    ("negatives_only", "first"),
+    ("all", "random"),
+    ("all", "first"),
+]
 
 
 def reading(denominator, positive):
@@ -51,8 +56,15 @@ def ratios(objective, batch, denominator, positive, temperature=0.5):
         others = [j for j in range(len(features)) if j != i]
         mates = [j for j in others if index[j] == index[i]]
         partner = drawn[i] if positive == "random" else (mates or others)[0]
-        below = others if denominator == "all" else [j for j in others if j not in mates or j == partner]
-        out.append(math.exp(cosine[partner] / temperature) / sum(math.exp(cosine[j] / temperature) for j in below))
+        below = (
+            others
+            if denominator == "all"
+            else [j for j in others if j not in mates or j == partner]
+        )
+        out.append(
+            math.exp(cosine[partner] / temperature)
+            / sum(math.exp(cosine[j] / temperature) for j in below)
+        )
     return np.array(out)
 
 
@@ -61,7 +73,9 @@ def test_the_loss_is_the_mean_negative_log_ratio_of_anchors_with_a_positive(deno
     objective, batch = make("becl", *reading(denominator, positive)), lone(make_batch())
     expected = -np.log(ratios(objective, batch, denominator, positive))
     if positive == "random":
-        expected = expected[1:]  # row 0 has no positive; the public code takes the first row of the others
+        expected = expected[
+            1:
+        ]  # row 0 has no positive; the public code takes the first row of the others
     close(objective.update(batch)["diversity/loss"], expected.mean())
 
 
@@ -76,23 +90,49 @@ def test_the_reward_is_the_ratio(denominator, positive):
     close(objective.rewards(batch)[0]["diversity"], expected[:, None])
 
 
-@pytest.mark.parametrize("denominator, expected", [
-    ("negatives_only", math.exp(2) / (math.exp(2) + 3 * math.exp(-2))),  # the positive, three of the other skill: 0.948
-    ("all", math.exp(2) / (2 * math.exp(2) + 3 * math.exp(-2))),  # and the third row of the own skill: 0.487
-])
+@pytest.mark.parametrize(
+    "denominator, expected",
+    [
+        (
+            "negatives_only",
+            math.exp(2) / (math.exp(2) + 3 * math.exp(-2)),
+        ),  # the positive, three of the other skill: 0.948
+        (
+            "all",
+            math.exp(2) / (2 * math.exp(2) + 3 * math.exp(-2)),
+        ),  # and the third row of the own skill: 0.487
+    ],
+)
 def test_the_reward_by_hand(denominator, expected):
     """Three rows of skill 0 at (1, 0), three of skill 1 at (-1, 0): cosines 1 and -1, T = 0.5."""
     objective = make("becl", *reading(denominator, "random"))
     skill = torch.eye(SKILLS)[[0, 0, 0, 1, 1, 1]]
-    objective.contrast.head = Fixed((1 - 2 * skill[:, 1:2]) * torch.tensor([[7.0, 0.0]]))  # any length
-    close(objective.rewards(make_batch(size=6)._replace(skill=skill))[0]["diversity"], [[expected]] * 6)
+    objective.contrast.head = Fixed(
+        (1 - 2 * skill[:, 1:2]) * torch.tensor([[7.0, 0.0]])
+    )  # any length
+    close(
+        objective.rewards(make_batch(size=6)._replace(skill=skill))[0]["diversity"],
+        [[expected]] * 6,
+    )
 
 
-@pytest.mark.parametrize("denominator, blind, perfect", [
-    # 1024 rows, 16 skills of 64 rows. Blind: all cosines 1. Perfect: skills at the corners of a simplex, cosine -1/15
-    ("all", 1 / 1023, math.exp(2) / (63 * math.exp(2) + 960 * math.exp(-2 / 15))),  # 0.00098 and 0.00566
-    ("negatives_only", 1 / 961, math.exp(2) / (math.exp(2) + 960 * math.exp(-2 / 15))),  # 0.00104 and 0.00872
-])
+@pytest.mark.parametrize(
+    "denominator, blind, perfect",
+    [
+        # 1024 rows, 16 skills of 64 rows. Blind: all cosines 1. Perfect: skills at the corners of a
+        # simplex, cosine -1/15
+        (
+            "all",
+            1 / 1023,
+            math.exp(2) / (63 * math.exp(2) + 960 * math.exp(-2 / 15)),
+        ),  # 0.00098 and 0.00566
+        (
+            "negatives_only",
+            1 / 961,
+            math.exp(2) / (math.exp(2) + 960 * math.exp(-2 / 15)),
+        ),  # 0.00104 and 0.00872
+    ],
+)
 def test_at_the_papers_size_the_reward_is_small(denominator, blind, perfect):
     objective = make("becl", PARTS + "denominator=" + denominator)
     skill = torch.eye(16).repeat(64, 1)
@@ -104,11 +144,14 @@ def test_at_the_papers_size_the_reward_is_small(denominator, blind, perfect):
 
 @pytest.mark.parametrize("denominator, positive", READINGS)
 def test_the_ratio_stays_between_its_bounds(denominator, positive):
-    """Cosines lie in [-1, 1], so with m rows beside the positive e^-2 / (e^-2 + m e^2) <= r <= e^2 / (e^2 + m e^-2)."""
+    """Cosines lie in [-1, 1], so with m rows beside the positive e^-2 / (e^-2 + m e^2) <= r <= e^2
+    / (e^2 + m e^-2)."""
     objective, e2 = make("becl", *reading(denominator, positive)), math.exp(2)
     for seed in range(5):
         batch = make_batch(seed=seed)
-        objective.contrast.head = Fixed(torch.randn(SIZE, 2, generator=torch.Generator().manual_seed(seed)))
+        objective.contrast.head = Fixed(
+            torch.randn(SIZE, 2, generator=torch.Generator().manual_seed(seed))
+        )
         same = (batch.skill @ batch.skill.T).sum(1, keepdim=True)  # with the row itself
         m = torch.full_like(same, SIZE - 2) if denominator == "all" else SIZE - same
         reward = objective.rewards(batch)[0]["diversity"]
@@ -162,5 +205,9 @@ def test_learning_stays_on_its_device(denominator, positive):
 
 def test_the_config_is_that_of_the_public_code():
     config = composed("becl")
-    assert (config["skill_dim"], config["skill_interval"], config["agent"]["objective"]["temperature"]) == (16, 50, 0.5)
+    assert (
+        config["skill_dim"],
+        config["skill_interval"],
+        config["agent"]["objective"]["temperature"],
+    ) == (16, 50, 0.5)
     assert config["agent"]["native_skills"] == {"name": "fixed", "index": -1}

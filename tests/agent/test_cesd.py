@@ -1,4 +1,5 @@
-"""CeSD: clusters, the reward inside them, and value functions that learn from their own cluster alone."""
+"""CeSD: clusters, the reward inside them, and value functions that learn from their own cluster
+alone."""
 
 import copy
 import math
@@ -30,7 +31,11 @@ from tests.kit.objectives import (
 )
 from utils import Streams
 
-OWN = ("skill_dim=4", "agent.objective.k=3", "agent.objective.temperature=0.5")  # soft: clusters of every size
+OWN = (
+    "skill_dim=4",
+    "agent.objective.k=3",
+    "agent.objective.temperature=0.5",
+)  # soft: clusters of every size
 
 
 def make4(*overrides, **kwargs):
@@ -45,7 +50,7 @@ def scores(objective, obs):
     return unit(array(objective.encoder.state(obs))) @ unit(array(objective.prototypes.weight)).T
 
 
-# ---------------------------------------------------------------------------------------------------- learning
+# ----------------------------------------------------------------------------------------- learning
 
 
 @pytest.mark.parametrize("iterations", [1, 3, 6])
@@ -75,10 +80,19 @@ def test_prototypes_learn_the_balanced_codes_of_the_next_states(iterations):
 def test_the_cpc_loss_is_eq3_of_the_paper_or_the_public_codes():
     for form in ("paper", "release"):
         objective, batch = make4(f"agent.objective.cpc={form}"), make_batch()
-        key, query = objective.encoder.pair(batch.obs, batch.next_obs), objective.encoder.skill(batch.skill)
+        key, query = (
+            objective.encoder.pair(batch.obs, batch.next_obs),
+            objective.encoder.skill(batch.skill),
+        )
         terms = np.exp(unit(array(query)) @ unit(array(key)).T / 0.5)
-        below = terms.mean(1) if form == "paper" else np.maximum(terms.sum(1) - math.exp(2), 1e-6) + 1e-6
-        close(objective.update(batch)["cpc/loss"], -np.mean(np.log(np.diag(terms) / below)), atol=1e-5)
+        below = (
+            terms.mean(1)
+            if form == "paper"
+            else np.maximum(terms.sum(1) - math.exp(2), 1e-6) + 1e-6
+        )
+        close(
+            objective.update(batch)["cpc/loss"], -np.mean(np.log(np.diag(terms) / below)), atol=1e-5
+        )
 
 
 def test_updates_move_the_networks_and_rewards_the_running_variance():
@@ -87,7 +101,7 @@ def test_updates_move_the_networks_and_rewards_the_running_variance():
     assert moved(objective, lambda: objective.rewards(batch)) == {"entropy"}
 
 
-# ------------------------------------------------------------------------------------------------------ reward
+# ------------------------------------------------------------------------------------------- reward
 
 
 def drawn_clusters(objective, batch):
@@ -95,11 +109,14 @@ def drawn_clusters(objective, batch):
     generator = torch.Generator()
     generator.set_state(objective.generator.get_state())
     u = array(torch.rand(len(batch.obs), 4, generator=generator))
-    return (scores(objective, batch.next_obs) / objective.temperature - np.log(-np.log(u))).argmax(1)
+    return (scores(objective, batch.next_obs) / objective.temperature - np.log(-np.log(u))).argmax(
+        1
+    )
 
 
 def running_variance(history):
-    """Of groups around their common mean, each with its unbiased variance; 1e-4 prior values of N(0, 1)."""
+    """Of groups around their common mean, each with its unbiased variance; 1e-4 prior values of
+    N(0, 1)."""
     n = np.array([1e-4, *(len(h) for h in history)])
     mean = np.array([0, *(np.mean(h) for h in history)])
     var = np.array([1, *(np.var(h, ddof=1) for h in history)])
@@ -120,14 +137,18 @@ def test_the_reward_is_the_entropy_inside_the_cluster_plus_the_constraint(factor
             sizes.add(len(members) > 3)
             if len(members) > 3:
                 x = features[members]
-                for row, d in zip(members, np.sort(cdist(x, x), axis=1)[:, :3]):  # itself among the k = 3
+                for row, d in zip(
+                    members, np.sort(cdist(x, x), axis=1)[:, :3]
+                ):  # itself among the k = 3
                     nearest[row] = d
         history.append(np.concatenate(list(nearest.values())))
         variance, expected = running_variance(history), np.zeros((20, 1))
         for row, d in nearest.items():
             i = cluster[row]
             strangers = sum(1 for j in range(20) if cluster[j] == i and skill[j] != i)
-            expected[row] = math.log(1 + np.mean(np.maximum(d / variance - 5e-4, 0))) + factor / (1 + strangers)
+            expected[row] = math.log(1 + np.mean(np.maximum(d / variance - 5e-4, 0))) + factor / (
+                1 + strangers
+            )
         rewards, metrics = objective.rewards(batch)
         close(rewards["exploration"], expected, atol=1e-5)
         assert torch.equal(objective.hints["cluster"], F.one_hot(torch.tensor(cluster), 4).float())
@@ -137,15 +158,17 @@ def test_the_reward_is_the_entropy_inside_the_cluster_plus_the_constraint(factor
 
 
 def test_the_constraint_by_hand():
-    """Clusters 0 (5 rows, skills 0 0 0 1 2) and 1 (4 rows, all of skill 1), k = 3, all states the same: entropy 0.
+    """Clusters 0 (5 rows, skills 0 0 0 1 2) and 1 (4 rows, all of skill 1), k = 3, all states the
+    same: entropy 0.
 
     Cluster 0 has two strangers: 1 / (1 + 2). Cluster 1 has none: 1. Times the factor 3.
     """
     objective = make4("constrain_factor=3")
     objective.draw_clusters = lambda _: torch.tensor([0] * 5 + [1] * 4)
     batch = make_batch(size=9)
-    batch = batch._replace(next_obs=batch.next_obs[:1].expand(9, -1),
-                           skill=torch.eye(4)[[0, 0, 0, 1, 2, 1, 1, 1, 1]])
+    batch = batch._replace(
+        next_obs=batch.next_obs[:1].expand(9, -1), skill=torch.eye(4)[[0, 0, 0, 1, 2, 1, 1, 1, 1]]
+    )
     rewards, metrics = objective.rewards(batch)
     close(rewards["exploration"], [[1.0]] * 5 + [[3.0]] * 4)
     close(metrics["cesd/purity"], 7 / 9)
@@ -193,7 +216,9 @@ def test_finite_moments_are_the_moments_of_what_is_finite():
 
 def test_clusters_are_drawn_from_the_softmax_of_the_scores():
     objective = make4()
-    features = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).repeat_interleave(4000, 0)
+    features = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).repeat_interleave(
+        4000, 0
+    )
     index = objective.draw_clusters(features).view(3, 4000)
     logits = unit(array(features[::4000])) @ unit(array(objective.prototypes.weight)).T / 0.5
     expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
@@ -211,7 +236,9 @@ def test_what_every_method_owes():
     assert_learns_on_meta("cesd")
     assert_learns_on_meta("cesd", "task=walker_run")
     assert_learns_on_meta("cesd", "learner.action_input=head", "learner.layers=2")
-    assert_learns_on_meta("cesd", "agent.learner.legacy_head_init=true", "agent.objective.knn_scale=std")
+    assert_learns_on_meta(
+        "cesd", "agent.learner.legacy_head_init=true", "agent.objective.knn_scale=std"
+    )
 
 
 def test_prototypes_lower_their_loss_on_fixed_features():
@@ -220,13 +247,15 @@ def test_prototypes_lower_their_loss_on_fixed_features():
     assert_updates_lower(objective, "cesd/prototype_loss")
 
 
-@pytest.mark.parametrize("domain, factor, iterations", [("walker", 1, 6), ("quadruped", 1, 5), ("jaco", 0.1, 4)])
+@pytest.mark.parametrize(
+    "domain, factor, iterations", [("walker", 1, 6), ("quadruped", 1, 5), ("jaco", 0.1, 4)]
+)
 def test_domains_have_their_own_numbers(domain, factor, iterations):
     objective = make("cesd", f"domain={domain}")
     assert (objective.constrain_factor, objective.iterations) == (factor, iterations)
 
 
-# ------------------------------------------------------------------------------------------------- the learner
+# -------------------------------------------------------------------------------------- the learner
 
 
 def learner4(*overrides, streams=("exploration",), seed=0):
@@ -246,10 +275,21 @@ def test_each_head_is_a_network_of_its_own_on_a_trunk_of_half_the_width_without_
     learner, batch = learner4(), make_batch()
     assert learner.critic.trunk[0].weight.shape == (16, 6)  # 32 / 2; state and action
     other = learner.values(learner.critic, batch.obs, batch.skill.roll(1, 0), batch.action)
-    for q, name, same in zip(learner.values(learner.critic, batch.obs, batch.skill, batch.action), ("q1", "q2"), other):
+    for q, name, same in zip(
+        learner.values(learner.critic, batch.obs, batch.skill, batch.action), ("q1", "q2"), other
+    ):
         assert q.shape == (24, 4) and torch.equal(q, same)
-        close(q, np.concatenate([array(head_value(learner.critic, name, i, batch.obs, batch.action))
-                                 for i in range(4)], 1), atol=1e-5)
+        close(
+            q,
+            np.concatenate(
+                [
+                    array(head_value(learner.critic, name, i, batch.obs, batch.action))
+                    for i in range(4)
+                ],
+                1,
+            ),
+            atol=1e-5,
+        )
 
 
 def test_a_head_learns_from_its_own_cluster_only():
@@ -268,11 +308,19 @@ def test_the_critic_loss_is_the_squared_error_of_the_clusters_head():
     learner, batch = learner4(), make_batch()
     index = torch.randint(4, (24,), generator=torch.Generator().manual_seed(3))
     y = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
-    masked = learner.critic_losses(batch, {"exploration": y}, {"cluster": F.one_hot(index, 4).float()})["exploration"]
+    masked = learner.critic_losses(
+        batch, {"exploration": y}, {"cluster": F.one_hot(index, 4).float()}
+    )["exploration"]
     q = [array(x) for x in learner.values(learner.critic, batch.obs, batch.skill, batch.action)]
-    close(masked, sum(np.mean([(x[b, index[b]] - float(y[b, index[b]])) ** 2 for b in range(24)]) for x in q))
+    close(
+        masked,
+        sum(np.mean([(x[b, index[b]] - float(y[b, index[b]])) ** 2 for b in range(24)]) for x in q),
+    )
     # fine-tuning: no clusters, every head learns from every sample
-    close(learner.critic_losses(batch, {"task": y}, {})["task"], sum(np.mean((x - array(y)) ** 2) for x in q))
+    close(
+        learner.critic_losses(batch, {"task": y}, {})["task"],
+        sum(np.mean((x - array(y)) ** 2) for x in q),
+    )
 
 
 def test_each_head_bootstraps_on_itself():
@@ -298,8 +346,11 @@ def test_the_actor_follows_the_head_of_its_skill():
 
 def test_the_public_codes_initialisation_makes_large_first_values():
     ours, theirs = learner4(), learner4("agent.learner.legacy_head_init=true")
-    bounds = [(layer.weight.abs().max().item(), layer.bias.abs().max().item())
-              for learner in (ours, theirs) for layer in learner.critic.q1[::2]]
+    bounds = [
+        (layer.weight.abs().max().item(), layer.bias.abs().max().item())
+        for learner in (ours, theirs)
+        for layer in learner.critic.q1[::2]
+    ]
     # fan-in of 16 and 32; of the transposed shapes 32 and 1
     for (weight, bias), bound in zip(bounds, (16**-0.5, 32**-0.5, 32**-0.5, 1)):
         assert 0.95 * bound < weight <= bound and 0.4 * bound < bias <= bound

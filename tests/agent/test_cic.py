@@ -1,4 +1,5 @@
-"""CIC: the contrastive loss between transitions and continuous skills, and the entropy reward it shapes."""
+"""CIC: the contrastive loss between transitions and continuous skills, and the entropy reward it
+shapes."""
 
 import math
 
@@ -32,7 +33,10 @@ TELLING = PARTS + "discriminative=true"
 
 def exp_cosines(objective, batch, temperature=0.5):
     """exp(cos / T) of every skill (rows) with every transition (columns)."""
-    query, key = array(objective.encoder.skill(batch.skill)), array(objective.encoder.pair(batch.obs, batch.next_obs))
+    query, key = (
+        array(objective.encoder.skill(batch.skill)),
+        array(objective.encoder.pair(batch.obs, batch.next_obs)),
+    )
     return np.exp((1 - cdist(query, key, "cosine")) / temperature)
 
 
@@ -42,7 +46,9 @@ def test_the_loss_contrasts_each_transition_with_those_of_other_skills(form):
     e = exp_cosines(objective, batch)
     losses = []
     for i in range(len(e)):
-        below = e[i].mean() if form == "paper" else max(e[i].sum() - math.exp(2), 1e-6) + 1e-6  # minus e^(1/T)
+        below = (
+            e[i].mean() if form == "paper" else max(e[i].sum() - math.exp(2), 1e-6) + 1e-6
+        )  # minus e^(1/T)
         losses.append(-math.log(e[i, i] / below))
     close(objective.update(batch)["cpc/loss"], np.mean(losses), atol=1e-5)
 
@@ -68,7 +74,10 @@ def test_the_reward_by_hand():
     objective = make("cic", SMALL, PARTS + "k=2", PARTS + "knn_scale=none", PARTS + "knn_clip=0")
     objective.encoder.state = Fixed([[0.0], [3.0], [4.0]])
     # nearest two with itself: (0, 3), (0, 1), (0, 1); 1 + their means: 2.5, 1.5, 1.5
-    close(objective.rewards(make_batch(size=3, **CUBE))[0]["exploration"], np.log([[2.5], [1.5], [1.5]]))
+    close(
+        objective.rewards(make_batch(size=3, **CUBE))[0]["exploration"],
+        np.log([[2.5], [1.5], [1.5]]),
+    )
 
 
 def test_identical_states_earn_nothing():
@@ -77,7 +86,7 @@ def test_identical_states_earn_nothing():
     assert torch.equal(objective.rewards(batch)[0]["exploration"], torch.zeros(len(batch.obs), 1))
 
 
-# ----------------------------------------------------------------------------------------- the discriminative term
+# -------------------------------------------------------------------------- the discriminative term
 
 
 def test_the_discriminative_reward_adds_the_log_likelihood_of_the_transition():
@@ -90,28 +99,36 @@ def test_the_discriminative_reward_adds_the_log_likelihood_of_the_transition():
     streams, metrics = objective.rewards(batch)
     close(streams["exploration"], entropy + likelihood, atol=1e-5)
     close(metrics["diversity/log_likelihood"], likelihood.mean(), atol=1e-5)
-    close(objective.update(batch)["cpc/loss"], -likelihood.mean(), atol=1e-5)  # what the encoder minimises
+    close(
+        objective.update(batch)["cpc/loss"], -likelihood.mean(), atol=1e-5
+    )  # what the encoder minimises
 
 
 def test_the_log_likelihood_by_hand():
     objective, batch = make("cic", SMALL, TELLING), make_batch(size=2, **CUBE)
-    objective.encoder.skill = objective.encoder.predict = Fixed([[1.0], [-1.0]])  # cosines 1 and -1; T = 0.5
+    objective.encoder.skill = objective.encoder.predict = Fixed(
+        [[1.0], [-1.0]]
+    )  # cosines 1 and -1; T = 0.5
     # log of e^2 / ((e^2 + e^-2) / 2) = 2 - log cosh 2
     close(objective._log_likelihood(batch), [[2 - math.log(math.cosh(2))]] * 2)
 
 
 def test_the_log_likelihood_is_at_most_the_log_of_the_batch_size():
     objective = make("cic", SMALL, TELLING, PARTS + "cpc_temperature=0.01")
-    objective.encoder.skill = objective.encoder.predict = Fixed(torch.eye(24))  # perfect, at hardly any temperature
+    objective.encoder.skill = objective.encoder.predict = Fixed(
+        torch.eye(24)
+    )  # perfect, at hardly any temperature
     close(objective._log_likelihood(make_batch(**CUBE)), [[math.log(24)]] * 24)
 
 
-@pytest.mark.parametrize("overrides, fields", [((), {"next_obs"}), ((TELLING,), {"obs", "next_obs", "skill"})])
+@pytest.mark.parametrize(
+    "overrides, fields", [((), {"next_obs"}), ((TELLING,), {"obs", "next_obs", "skill"})]
+)
 def test_skills_enter_the_reward_with_the_discriminative_term_only(overrides, fields):
     assert depends_on(make("cic", SMALL, *overrides), "exploration", **CUBE) == fields
 
 
-# ------------------------------------------------------------------------------------------------------- updates
+# ------------------------------------------------------------------------------------------ updates
 
 
 def test_transitions_that_follow_their_skill_are_told_apart():
@@ -155,7 +172,16 @@ def test_learning_stays_on_its_device(overrides):
 
 def test_the_config_is_that_of_the_public_code():
     config = composed("cic")
-    assert (config["skill_dim"], config["skill_interval"], config["agent"]["skill_space"]) == (64, 50, "cube")
+    assert (config["skill_dim"], config["skill_interval"], config["agent"]["skill_space"]) == (
+        64,
+        50,
+        "cube",
+    )
     assert config["agent"]["native_skills"] == {"name": "constant", "value": 0.5}
     settings = config["agent"]["objective"]
-    assert [settings[k] for k in ("k", "knn_clip", "knn_scale", "cpc_temperature")] == [16, 5e-4, "var", 0.5]
+    assert [settings[k] for k in ("k", "knn_clip", "knn_scale", "cpc_temperature")] == [
+        16,
+        5e-4,
+        "var",
+        0.5,
+    ]

@@ -1,4 +1,5 @@
-"""ComSD: CIC's entropy plus a weighted similarity of transition and skill; the port, which has the entropy alone."""
+"""ComSD: CIC's entropy plus a weighted similarity of transition and skill; the port, which has the
+entropy alone."""
 
 import math
 
@@ -34,7 +35,9 @@ PORT = PARTS + "variant=amped_port"
 def test_the_loss_is_that_of_cic_for_one_hot_skills():
     objective, batch = make("comsd", FOUR), make_batch()
     e = exp_cosines(objective, batch)
-    close(objective.update(batch)["cpc/loss"], -np.mean(np.log(e.diagonal() / e.mean(1))), atol=1e-5)
+    close(
+        objective.update(batch)["cpc/loss"], -np.mean(np.log(e.diagonal() / e.mean(1))), atol=1e-5
+    )
 
 
 def test_the_reward_is_entropy_plus_weighted_similarity():
@@ -52,12 +55,21 @@ def test_the_reward_is_entropy_plus_weighted_similarity():
         close(metrics["diversity/similarity"], e.diagonal().mean())
 
 
-@pytest.mark.parametrize("variant, expected", [
-    ("intended", [[0.5 + 2 * 0.5 * math.exp(2)], [0.5 + 2 * 1.0 * math.exp(2)]]),  # w = 0.5 and 1, cosine 1, T = 0.5
-    ("amped_port", [[0.5], [0.5]]),
-])
+@pytest.mark.parametrize(
+    "variant, expected",
+    [
+        (
+            "intended",
+            [[0.5 + 2 * 0.5 * math.exp(2)], [0.5 + 2 * 1.0 * math.exp(2)]],
+        ),  # w = 0.5 and 1, cosine 1, T = 0.5
+        ("amped_port", [[0.5], [0.5]]),
+    ],
+)
 def test_the_reward_by_hand(variant, expected):
-    objective, batch = make("comsd", "skill_dim=2", "alpha=2", PARTS + "variant=" + variant), make_batch(2, 2)
+    objective, batch = (
+        make("comsd", "skill_dim=2", "alpha=2", PARTS + "variant=" + variant),
+        make_batch(2, 2),
+    )
     batch = batch._replace(skill=objective.encoder.all_skills)  # both skills
     objective.entropy = Fixed([[0.5], [0.5]])
     objective.encoder.skill = objective.encoder.predict = Fixed([[1.0, 2.0], [3.0, 4.0]])
@@ -71,7 +83,9 @@ def test_the_port_is_cic_with_one_hot_skills():
 
 
 def test_without_alpha_the_intended_form_is_the_port():
-    assert advance(make("comsd", FOUR, "alpha=0"), range(3)).equal(advance(make("comsd", FOUR, PORT), range(3)))
+    assert advance(make("comsd", FOUR, "alpha=0"), range(3)).equal(
+        advance(make("comsd", FOUR, PORT), range(3))
+    )
 
 
 def test_later_skills_are_pulled_harder_towards_being_different():
@@ -79,7 +93,9 @@ def test_later_skills_are_pulled_harder_towards_being_different():
     close(objective.weight, [0.5 + 0.5 * i / 15 for i in range(16)])
 
 
-@pytest.mark.parametrize("overrides, fields", [((), {"obs", "next_obs", "skill"}), ((PORT,), {"next_obs"})])
+@pytest.mark.parametrize(
+    "overrides, fields", [((), {"obs", "next_obs", "skill"}), ((PORT,), {"next_obs"})]
+)
 def test_the_port_rewards_no_skill(overrides, fields):
     assert depends_on(make("comsd", FOUR, *overrides), "intrinsic") == fields
 
@@ -97,7 +113,9 @@ def test_each_domain_has_its_alpha_and_the_command_line_wins(domain, alpha):
 
 
 def test_an_unknown_domain_needs_an_alpha_on_the_command_line():
-    with pytest.raises(UserError, match=r"agent comsd has no alpha for domain moon; .* \(alpha=...\)"):
+    with pytest.raises(
+        UserError, match=r"agent comsd has no alpha for domain moon; .* \(alpha=...\)"
+    ):
         composed("comsd", "domain.name=moon")
     assert composed("comsd", "domain.name=moon", "alpha=0.1")["alpha"] == 0.1
 
@@ -128,5 +146,8 @@ def test_learning_stays_on_its_device(overrides):
 
 def test_the_config_is_that_of_the_port():
     config = composed("comsd")
-    assert isinstance(make("comsd"), ComSD) and (config["skill_dim"], config["skill_interval"]) == (16, 50)
+    assert isinstance(make("comsd"), ComSD) and (config["skill_dim"], config["skill_interval"]) == (
+        16,
+        50,
+    )
     assert config["agent"]["native_skills"] == {"name": "fixed", "index": -1}

@@ -26,8 +26,14 @@ L = 7
 
 
 def make3(kind="gaussian", *overrides, count=L, **kwargs):
-    return make("dads", "skill_dim=3", f"agent.skill_space={kind}", f"agent.objective.resampled_skills={count}",
-                *overrides, **kwargs)
+    return make(
+        "dads",
+        "skill_dim=3",
+        f"agent.skill_space={kind}",
+        f"agent.objective.resampled_skills={count}",
+        *overrides,
+        **kwargs,
+    )
 
 
 def batch3(kind="gaussian", **kwargs):
@@ -48,7 +54,10 @@ def test_the_loss_is_minus_the_log_likelihood_of_the_normalised_change(kind):
     objective, batch = make3(kind), batch3(kind)
     state, change = array(batch.obs), array(batch.next_obs_1 - batch.obs)
     state, change = ((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) for x in (state, change))
-    logs = [log_gaussian(c, predict(objective, s, z)) for s, c, z in zip(state, change, array(batch.skill))]
+    logs = [
+        log_gaussian(c, predict(objective, s, z))
+        for s, c, z in zip(state, change, array(batch.skill))
+    ]
     constant = 4 / 2 * math.log(2 * math.pi)  # left out of the loss
     close(objective.update(batch)["dads/loss"], -np.mean(logs) - constant)
 
@@ -62,7 +71,10 @@ def test_the_reward_is_the_log_ratio_to_the_mean_over_the_own_and_the_resampled_
         objective.update(batch)
         for name, x in (("state", batch.obs), ("change", batch.next_obs_1 - batch.obs)):
             mean, var = running[name]
-            running[name] = [0.99 * mean + 0.01 * array(x).mean(0), 0.99 * var + 0.01 * array(x).var(0, ddof=1)]
+            running[name] = [
+                0.99 * mean + 0.01 * array(x).mean(0),
+                0.99 * var + 0.01 * array(x).var(0, ddof=1),
+            ]
     generator = torch.Generator()
     generator.set_state(objective.generator.get_state())
     if kind == "gaussian":
@@ -71,10 +83,17 @@ def test_the_reward_is_the_log_ratio_to_the_mean_over_the_own_and_the_resampled_
         others = np.eye(3)[torch.randint(3, (L, len(batch.obs)), generator=generator).numpy()]
     expected = []
     for row in range(len(batch.obs)):
-        state, change = ((array(x[row]) - m) / np.sqrt(v + 1e-5) for x, (m, v) in (
-            (batch.obs, running["state"]), (batch.next_obs_1 - batch.obs, running["change"])))
-        own, *rest = (math.exp(log_gaussian(change, predict(objective, state, z)))
-                      for z in (array(batch.skill[row]), *others[:, row]))
+        state, change = (
+            (array(x[row]) - m) / np.sqrt(v + 1e-5)
+            for x, (m, v) in (
+                (batch.obs, running["state"]),
+                (batch.next_obs_1 - batch.obs, running["change"]),
+            )
+        )
+        own, *rest = (
+            math.exp(log_gaussian(change, predict(objective, state, z)))
+            for z in (array(batch.skill[row]), *others[:, row])
+        )
         expected.append([math.log(own) - math.log((own + sum(rest)) / (L + 1))])
     close(objective.rewards(batch)[0]["diversity"], expected, atol=1e-5)
 
@@ -82,21 +101,27 @@ def test_the_reward_is_the_log_ratio_to_the_mean_over_the_own_and_the_resampled_
 def test_the_reward_by_hand():
     """Own log q 0, three others at log(1/2): log 4 - log(1 + 3/2) = log 1.6 = 0.47."""
     objective, batch = make3(count=3), batch3(size=2)
-    objective.log_q = lambda state, change, skill: torch.zeros(2) if skill is batch.skill else torch.full(
-        (len(skill),), math.log(0.5))
+    objective.log_q = lambda state, change, skill: (
+        torch.zeros(2) if skill is batch.skill else torch.full((len(skill),), math.log(0.5))
+    )
     rewards, metrics = objective.rewards(batch)
     close(rewards["diversity"], [[0.4700036], [0.4700036]])
     assert metrics["dads/accuracy"] == 1
 
 
-@pytest.mark.parametrize("gap, expected", [
-    (1e6, math.log(L + 1)),  # no other skill could have done it
-    (-1e6, math.log(L + 1) - 50 - math.log(L)),  # every other one could: clipped at e^50 each
-    (0.0, 0.0),
-])
+@pytest.mark.parametrize(
+    "gap, expected",
+    [
+        (1e6, math.log(L + 1)),  # no other skill could have done it
+        (-1e6, math.log(L + 1) - 50 - math.log(L)),  # every other one could: clipped at e^50 each
+        (0.0, 0.0),
+    ],
+)
 def test_the_reward_lies_between_the_clip_and_log_of_l_plus_one(gap, expected):
     objective, batch = make3(), batch3()
-    objective.log_q = lambda state, change, skill: torch.full((len(skill),), gap if skill is batch.skill else 0.0)
+    objective.log_q = lambda state, change, skill: torch.full(
+        (len(skill),), gap if skill is batch.skill else 0.0
+    )
     close(objective.rewards(batch)[0]["diversity"], np.full((24, 1), expected), rtol=1e-6)
 
 
@@ -113,12 +138,16 @@ def test_it_learns_that_the_skill_moves_the_state_and_that_it_does_not(kind):
         objective = make3(kind, "learner.lr=3e-3", count=50)
         for seed in range(200):
             batch = batch3(kind, size=64, seed=seed)
-            moved_by = torch.nn.functional.pad(effect * batch.skill, (0, 1)) + 0.05 * batch.action[:, :1]
+            moved_by = (
+                torch.nn.functional.pad(effect * batch.skill, (0, 1)) + 0.05 * batch.action[:, :1]
+            )
             batch = batch._replace(next_obs_1=batch.obs + moved_by)
             objective.update(batch)
         reward, metrics = objective.rewards(batch)
         if effect:
-            assert reward["diversity"].mean() > 0.3 and metrics["dads/accuracy"] > (0.6 if kind == "one_hot" else 0.75)
+            assert reward["diversity"].mean() > 0.3 and metrics["dads/accuracy"] > (
+                0.6 if kind == "one_hot" else 0.75
+            )
         else:
             assert reward["diversity"].mean().abs() < 0.05
         assert reward["diversity"].max() <= math.log(51) + 1e-5
@@ -145,12 +174,20 @@ def test_resampled_skills_come_from_the_skill_space():
 
 
 def test_it_reads_one_step_pairs_and_skills():
-    assert depends_on(make3(), "diversity", skills=3, kind="gaussian") == {"obs", "next_obs_1", "skill"}
+    assert depends_on(make3(), "diversity", skills=3, kind="gaussian") == {
+        "obs",
+        "next_obs_1",
+        "skill",
+    }
 
 
 def test_updates_move_the_dynamics_and_the_running_statistics_and_rewards_move_nothing():
     objective, batch = make3(), batch3()
-    assert moved(objective, lambda: objective.update(batch)) == {"dynamics", "state_norm", "change_norm"}
+    assert moved(objective, lambda: objective.update(batch)) == {
+        "dynamics",
+        "state_norm",
+        "change_norm",
+    }
     assert moved(objective, lambda: objective.rewards(batch)) == set()
 
 
@@ -164,5 +201,7 @@ def test_what_every_method_owes(kind):
 
 
 def test_a_space_that_it_cannot_resample_is_refused():
-    with pytest.raises(UserError, match="skill_space=cube is not known; choose from gaussian, one_hot"):
+    with pytest.raises(
+        UserError, match="skill_space=cube is not known; choose from gaussian, one_hot"
+    ):
         make3("cube")

@@ -46,8 +46,14 @@ def test_the_loss_is_the_cross_entropy_of_the_own_skill():
     index = batch.skill.argmax(1).tolist()
     q = [posterior(objective, batch, row) for row in range(len(index))]
     metrics = objective.update(batch)
-    close(metrics["discriminator/loss"], -sum(math.log(q[i][z]) for i, z in enumerate(index)) / len(index))
-    close(metrics["discriminator/accuracy"], sum(q[i][z] == max(q[i]) for i, z in enumerate(index)) / len(index))
+    close(
+        metrics["discriminator/loss"],
+        -sum(math.log(q[i][z]) for i, z in enumerate(index)) / len(index),
+    )
+    close(
+        metrics["discriminator/accuracy"],
+        sum(q[i][z] == max(q[i]) for i, z in enumerate(index)) / len(index),
+    )
 
 
 def test_the_reward_is_the_log_posterior_minus_the_log_prior():
@@ -55,7 +61,10 @@ def test_the_reward_is_the_log_posterior_minus_the_log_prior():
     for seed in range(3):
         objective.update(make_batch(seed=seed))
     index = batch.skill.argmax(1).tolist()
-    expected = [[math.log(posterior(objective, batch, i)[z]) - math.log(1 / SKILLS)] for i, z in enumerate(index)]
+    expected = [
+        [math.log(posterior(objective, batch, i)[z]) - math.log(1 / SKILLS)]
+        for i, z in enumerate(index)
+    ]
     close(objective.rewards(batch)[0]["diversity"], expected)
 
 
@@ -64,7 +73,9 @@ def test_the_reward_by_hand():
     logits = torch.tensor([math.log(5), 0, 0, 0])  # q = 5/8, 1/8, 1/8, 1/8
     objective.discriminator.net = Fixed(logits.expand(2, SKILLS))
     batch = batch._replace(skill=torch.eye(SKILLS)[:2])
-    close(objective.rewards(batch)[0]["diversity"], [[math.log(2.5)], [math.log(0.5)]])  # 4 * 5/8 and 4 * 1/8
+    close(
+        objective.rewards(batch)[0]["diversity"], [[math.log(2.5)], [math.log(0.5)]]
+    )  # 4 * 5/8 and 4 * 1/8
 
 
 @pytest.mark.parametrize("sharpness, reward", [(100.0, math.log(SKILLS)), (0.0, 0.0)])
@@ -113,4 +124,8 @@ def test_learning_stays_on_its_device():
 def test_the_config_is_that_of_urlb():
     config = composed("diayn")
     assert (config["skill_dim"], config["skill_interval"]) == (16, 50)
-    assert config["agent"]["native_skills"] == {"name": "switching", "interval": 50, "eval": "per_call"}
+    assert config["agent"]["native_skills"] == {
+        "name": "switching",
+        "interval": 50,
+        "eval": "per_call",
+    }

@@ -32,8 +32,13 @@ def guesses(objective, batch):
     """What each model says of s': [model][row][dimension]."""
     x = array(torch.cat([batch.obs, batch.action], 1))
     first, last = objective.models[0], objective.models[2]
-    return [(np.maximum(x @ array(first.weight[m]) + array(first.bias[m]), 0) @ array(last.weight[m])
-             + array(last.bias[m])).tolist() for m in range(5)]
+    return [
+        (
+            np.maximum(x @ array(first.weight[m]) + array(first.bias[m]), 0) @ array(last.weight[m])
+            + array(last.bias[m])
+        ).tolist()
+        for m in range(5)
+    ]
 
 
 @pytest.mark.parametrize("overrides, power", [((), 1), ((SQUARED,), 2)], ids=str)
@@ -41,11 +46,16 @@ def test_loss_and_reward_are_error_and_unbiased_variance_of_the_models(overrides
     objective = make("disagreement", *overrides)
     for seed in range(3):
         batch = batch_of(seed)
-        loss = statistics.fmean(math.dist(guess, truth) ** power for model in guesses(objective, batch)
-                                for guess, truth in zip(model, batch.next_obs.tolist()))
+        loss = statistics.fmean(
+            math.dist(guess, truth) ** power
+            for model in guesses(objective, batch)
+            for guess, truth in zip(model, batch.next_obs.tolist())
+        )
         close(objective.update(batch)["disagreement/loss"], loss)
         rows = zip(*guesses(objective, batch))  # for each row the five guesses
-        variance = [[statistics.fmean(statistics.variance(values) for values in zip(*row))] for row in rows]
+        variance = [
+            [statistics.fmean(statistics.variance(values) for values in zip(*row))] for row in rows
+        ]
         close(objective.rewards(batch)[0]["disagreement"], variance)
 
 
@@ -81,7 +91,9 @@ def test_five_models_start_from_pytorchs_own_initialisation():
     for layer in (objective.models[0], objective.models[2]):
         assert len(layer.weight) == len(layer.bias) == 5
         bound = 1 / math.sqrt(layer.weight.shape[1])  # the fan in
-        for weight, bias in zip(layer.weight, layer.bias):  # uniform, biases too; URLB's other networks: biases 0
+        for weight, bias in zip(
+            layer.weight, layer.bias
+        ):  # uniform, biases too; URLB's other networks: biases 0
             assert 0.9 * bound < weight.abs().max() <= bound
             assert 0.3 * bound < bias.abs().max() <= bound
 

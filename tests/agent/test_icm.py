@@ -75,17 +75,25 @@ def test_the_modules_errors_are_norms_of_what_each_model_missed(rep_dim):
 def test_a_trunk_learns_from_both_sides_of_a_transition():
     torch.manual_seed(0)
     icm = ICM(1, 1, hidden_dim=8, rep_dim=3)
-    silence(icm.inverse_model, icm.forward_model)  # the forward error is then ||trunk(s')||, and s does not matter
+    silence(
+        icm.inverse_model, icm.forward_model
+    )  # the forward error is then ||trunk(s')||, and s does not matter
     obs, next_obs = (torch.ones(2, 1, requires_grad=True) for _ in range(2))
     icm(obs, torch.zeros(2, 1), next_obs)[0].sum().backward()
-    assert next_obs.grad is not None and icm.trunk[0].weight.grad.abs().sum() > 0  # the target is not detached
+    assert (
+        next_obs.grad is not None and icm.trunk[0].weight.grad.abs().sum() > 0
+    )  # the target is not detached
 
 
-@pytest.mark.parametrize("overrides, loss, reward", [
-    ((), lambda e: e, lambda e: np.log(1 + e)),
-    (("agent.objective.scale=3",), lambda e: e, lambda e: np.log(1 + 3 * e)),
-    ((SQUARED, "agent.objective.scale=3"), lambda e: e**2 / 2, lambda e: 3 * e**2 / 2),
-], ids=["norm", "scaled", "squared"])
+@pytest.mark.parametrize(
+    "overrides, loss, reward",
+    [
+        ((), lambda e: e, lambda e: np.log(1 + e)),
+        (("agent.objective.scale=3",), lambda e: e, lambda e: np.log(1 + 3 * e)),
+        ((SQUARED, "agent.objective.scale=3"), lambda e: e**2 / 2, lambda e: 3 * e**2 / 2),
+    ],
+    ids=["norm", "scaled", "squared"],
+)
 def test_losses_and_reward_are_functions_of_the_errors(overrides, loss, reward):
     objective = make("icm", *overrides)
     for seed in range(3):
@@ -98,10 +106,17 @@ def test_losses_and_reward_are_functions_of_the_errors(overrides, loss, reward):
         close(objective.rewards(batch)[0]["prediction_error"], reward(after)[:, None])
 
 
-@pytest.mark.parametrize("overrides, losses, reward", [
-    ((), (5, 1), math.log(6)),  # models that say 0 miss s' = (3, 4, 0, 0) by 5 and a = (0.6, 0.8) by 1
-    ((SQUARED,), (12.5, 0.5), 12.5),
-])
+@pytest.mark.parametrize(
+    "overrides, losses, reward",
+    [
+        (
+            (),
+            (5, 1),
+            math.log(6),
+        ),  # models that say 0 miss s' = (3, 4, 0, 0) by 5 and a = (0.6, 0.8) by 1
+        ((SQUARED,), (12.5, 0.5), 12.5),
+    ],
+)
 def test_losses_and_reward_by_hand(overrides, losses, reward):
     objective = make("icm", *overrides)
     silence(objective.icm)
@@ -127,7 +142,9 @@ def test_curiosity_fades_where_the_forward_model_has_learned_and_only_there():
     before = objective.rewards(known)[0]["prediction_error"].mean()
     for _ in range(600):
         objective.update(known)
-    after, elsewhere = (objective.rewards(b)[0]["prediction_error"].mean() for b in (known, unknown))
+    after, elsewhere = (
+        objective.rewards(b)[0]["prediction_error"].mean() for b in (known, unknown)
+    )
     assert after < 0.5 * before and after < 0.5 * elsewhere
 
 
@@ -139,7 +156,9 @@ def test_the_reward_reads_the_transition():
 def test_it_keeps_the_promises_of_an_objective(overrides):
     assert_rewards_are_sound(make("icm", *overrides), kind="none")
     assert_state_round_trip("icm", *overrides, kind="none")
-    assert_updates_lower(make("icm", *overrides), "icm/forward_loss", "icm/inverse_loss", kind="none")
+    assert_updates_lower(
+        make("icm", *overrides), "icm/forward_loss", "icm/inverse_loss", kind="none"
+    )
     assert_learns_on_meta("icm", *overrides)
 
 

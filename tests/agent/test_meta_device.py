@@ -1,4 +1,5 @@
-"""`learn` never leaves its device: it runs on `meta`, where `.item()`, a branch on a value or a host tensor cannot.
+"""`learn` never leaves its device: it runs on `meta`, where `.item()`, a branch on a value or a
+host tensor cannot.
 
 What passes here waits for no device inside an update, and would run on a GPU.
 """
@@ -8,7 +9,10 @@ from types import SimpleNamespace
 import hydra
 import pytest
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -29,7 +33,8 @@ class HostTensor(AssertionError):
 class OnlyMeta(TorchDispatchMode):
     """Refuses every operation that takes or gives a tensor outside `meta`.
 
-    0-d tensors inside an optimiser's step are exempt: Adam keeps its own count of steps on the host.
+    0-d tensors inside an optimiser's step are exempt: Adam keeps its own count of steps on the
+    host.
     """
 
     def __init__(self):
@@ -40,9 +45,13 @@ class OnlyMeta(TorchDispatchMode):
         def mark(inside):
             def hook(*_):
                 self.in_step = inside
+
             return hook
 
-        self.hooks = [register_optimizer_step_pre_hook(mark(True)), register_optimizer_step_post_hook(mark(False))]
+        self.hooks = [
+            register_optimizer_step_pre_hook(mark(True)),
+            register_optimizer_step_post_hook(mark(False)),
+        ]
         return super().__enter__()
 
     def __exit__(self, *error):
@@ -54,8 +63,14 @@ class OnlyMeta(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         self.operations += 1
         for leaf in tree_leaves((args, kwargs, result)):
-            if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" and not self.exempt(leaf):
-                raise HostTensor(f"{function}: a tensor of shape {tuple(leaf.shape)} on {leaf.device}")
+            if (
+                isinstance(leaf, torch.Tensor)
+                and leaf.device.type != "meta"
+                and not self.exempt(leaf)
+            ):
+                raise HostTensor(
+                    f"{function}: a tensor of shape {tuple(leaf.shape)} on {leaf.device}"
+                )
         return result
 
     def exempt(self, tensor):
@@ -72,9 +87,18 @@ class MetaMemory:
         return 1
 
     def sample(self, batch_size):
-        dims = {"obs": WALKER.obs_dim, "action": WALKER.action_dim, "reward": 1, "discount": 1,
-                "next_obs": WALKER.obs_dim, "skill": self.skill_dim, "next_obs_1": WALKER.obs_dim}
-        return Batch(**{name: torch.empty(batch_size, dim, device="meta") for name, dim in dims.items()})
+        dims = {
+            "obs": WALKER.obs_dim,
+            "action": WALKER.action_dim,
+            "reward": 1,
+            "discount": 1,
+            "next_obs": WALKER.obs_dim,
+            "skill": self.skill_dim,
+            "next_obs_1": WALKER.obs_dim,
+        }
+        return Batch(
+            **{name: torch.empty(batch_size, dim, device="meta") for name, dim in dims.items()}
+        )
 
 
 def composed(*overrides):
@@ -103,29 +127,43 @@ def learn(objective, learner, memory, step=0):
 PARTS = "agent.objective."
 
 
-@pytest.mark.parametrize("overrides", [
-    ("agent=amped",),
-    ("agent=amped", "surgery=sum"),
-    ("agent=amped", "surgery=pcgrad_symmetric"),
-    ("agent=amped", PARTS + "metric=none"),
-    ("agent=amped", PARTS + "metric=cosine"),
-    ("agent=amped", PARTS + "diversity=false"),
-    ("agent=amped", "alpha=0", "beta=0"),
-    ("agent=amped", PARTS + "pool=recent", PARTS + "knn_scale=std"),
-    ("agent=amped", "learner.critic_heads=per_stream", "learner.surgery_scope=all"),
-    ("agent=amped", "learner.critic_heads=per_stream", "learner.surgery_scope=actor", "surgery=pcgrad_symmetric"),
-    ("agent=ddpg", "task=walker_run"),
-    ("agent=amped", "task=walker_run"),
-], ids=" ".join)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("agent=amped",),
+        ("agent=amped", "surgery=sum"),
+        ("agent=amped", "surgery=pcgrad_symmetric"),
+        ("agent=amped", PARTS + "metric=none"),
+        ("agent=amped", PARTS + "metric=cosine"),
+        ("agent=amped", PARTS + "diversity=false"),
+        ("agent=amped", "alpha=0", "beta=0"),
+        ("agent=amped", PARTS + "pool=recent", PARTS + "knn_scale=std"),
+        ("agent=amped", "learner.critic_heads=per_stream", "learner.surgery_scope=all"),
+        (
+            "agent=amped",
+            "learner.critic_heads=per_stream",
+            "learner.surgery_scope=actor",
+            "surgery=pcgrad_symmetric",
+        ),
+        ("agent=ddpg", "task=walker_run"),
+        ("agent=amped", "task=walker_run"),
+    ],
+    ids=" ".join,
+)
 def test_learning_stays_on_its_device(overrides):
     config = composed(*overrides)
     objective, learner, memory = build(config)
     for step in (0, 2):  # the second finds optimisers that have a state
         metrics = learn(objective, learner, memory, step)
-        assert all(m.device.type == "meta" and m.ndim == 0 and not m.requires_grad for m in metrics.values())
+        assert all(
+            m.device.type == "meta" and m.ndim == 0 and not m.requires_grad
+            for m in metrics.values()
+        )
         measured = "surgery/sample_conflict" in metrics
         assert measured == (step == 0 and len(objective.streams) == 2)
-    assert {t.device.type for m in (objective, learner) for t in (*m.parameters(), *m.buffers())} == {"meta"}
+    assert {
+        t.device.type for m in (objective, learner) for t in (*m.parameters(), *m.buffers())
+    } == {"meta"}
 
 
 # ---- the guard itself
@@ -167,7 +205,9 @@ def test_the_guard_refuses_an_objective_that_needs_the_host(fault):
     learn(Faulty(lambda reward: 2 * reward), learner, memory)
     with pytest.raises((HostTensor, RuntimeError, NotImplementedError)) as error:
         learn(Faulty(FAULTS[fault]), learner, memory)
-    assert "host" not in fault or fault == "to_host" or error.type is HostTensor  # torch alone lets these pass
+    assert (
+        "host" not in fault or fault == "to_host" or error.type is HostTensor
+    )  # torch alone lets these pass
 
 
 def test_host_scalars_pass_without_the_guard():

@@ -1,4 +1,5 @@
-"""METRA's constrained objective, its multiplier and its reward, against loops over its equations."""
+"""METRA's constrained objective, its multiplier and its reward, against loops over its
+equations."""
 
 import math
 
@@ -42,11 +43,16 @@ def reward_by_loop(delta, z, discrete):
 @AGENTS
 @pytest.mark.parametrize("constraint", ["mean", "sum"])
 def test_the_loss_is_minus_reward_minus_lambda_times_the_room_that_is_left(agent, constraint):
-    objective, batch = make4(agent, f"agent.objective.constraint={constraint}"), make_batch(kind=KIND[agent])
+    objective, batch = (
+        make4(agent, f"agent.objective.constraint={constraint}"),
+        make_batch(kind=KIND[agent]),
+    )
     terms = []
     for delta, z in zip(displacements(objective, batch), array(batch.skill)):
         square = np.mean(delta**2) if constraint == "mean" else np.sum(delta**2)
-        terms.append(-(reward_by_loop(delta, z, agent == "metra_discrete") + 30 * min(1 - square, 1e-3)))
+        terms.append(
+            -(reward_by_loop(delta, z, agent == "metra_discrete") + 30 * min(1 - square, 1e-3))
+        )
     close(objective.update(batch)["metra/loss"], np.mean(terms))
 
 
@@ -57,22 +63,29 @@ def test_the_reward_is_the_displacement_along_the_skill_with_the_phi_of_after_th
     objective.update(batch)
     after = displacements(objective, batch)
     assert not np.allclose(before, after)
-    expected = [[reward_by_loop(d, z, agent == "metra_discrete")] for d, z in zip(after, array(batch.skill))]
+    expected = [
+        [reward_by_loop(d, z, agent == "metra_discrete")] for d, z in zip(after, array(batch.skill))
+    ]
     close(objective.rewards(batch)[0]["diversity"], expected)
 
 
 @pytest.mark.parametrize("constraint, loss", [("mean", 118), ("sum", 268)])
 def test_one_transition_by_hand(constraint, loss):
-    """phi(s) = s, step (3, 1), first of two skills: the direction is ((1, 0) - 1/2) * 2 = (1, -1), the reward 3 - 1.
+    """phi(s) = s, step (3, 1), first of two skills: the direction is ((1, 0) - 1/2) * 2 = (1, -1),
+    the reward 3 - 1.
 
-    mean: 1 - (9 + 1) / 2 = -4, loss -(2 - 30 * 4) = 118. sum: 1 - 10 = -9, loss -(2 - 30 * 9) = 268.
+    mean: 1 - (9 + 1) / 2 = -4, loss -(2 - 30 * 4) = 118. sum: 1 - 10 = -9, loss -(2 - 30 * 9) =
+    268.
     """
     objective = make("metra_discrete", "skill_dim=2", f"agent.objective.constraint={constraint}")
     objective.phi = torch.nn.Linear(2, 2, bias=False)
     objective.phi.weight.data = torch.eye(2)
     batch = make_batch(size=1, skills=2, obs_dim=2)
-    batch = batch._replace(obs=torch.tensor([[5.0, 5.0]]), next_obs_1=torch.tensor([[8.0, 6.0]]),
-                           skill=torch.tensor([[1.0, 0.0]]))
+    batch = batch._replace(
+        obs=torch.tensor([[5.0, 5.0]]),
+        next_obs_1=torch.tensor([[8.0, 6.0]]),
+        skill=torch.tensor([[1.0, 0.0]]),
+    )
     close(objective.rewards(batch)[0]["diversity"], [[2.0]])
     metrics = objective.update(batch)
     close(metrics["metra/loss"], loss)
@@ -85,7 +98,9 @@ def test_a_discrete_direction_sums_to_zero_and_is_one_at_its_skill():
     close(directions.sum(1), np.zeros(4))
     close(directions, np.eye(4) - (1 - np.eye(4)) / 3)
     batch = make_batch()
-    shifted = [p + 7 if p.shape == (4,) else p for p in objective.phi.parameters()]  # phi + 7 in every dimension
+    shifted = [
+        p + 7 if p.shape == (4,) else p for p in objective.phi.parameters()
+    ]  # phi + 7 in every dimension
     expected = objective.rewards(batch)[0]["diversity"]
     for parameter, value in zip(objective.phi.parameters(), shifted):
         parameter.data = value.data
@@ -101,21 +116,26 @@ def test_a_continuous_direction_is_the_skill():
 def test_lambda_grows_while_the_constraint_is_violated_and_shrinks_while_it_holds(agent):
     far, near = make4(agent), make4(agent)
     batch = make_batch(kind=KIND[agent])
-    jump, stay = batch._replace(next_obs_1=100 * batch.next_obs_1), batch._replace(next_obs_1=batch.obs)
+    jump, stay = (
+        batch._replace(next_obs_1=100 * batch.next_obs_1),
+        batch._replace(next_obs_1=batch.obs),
+    )
     # Adam's first step is lr = 1e-3 against the gradient's sign, on log lambda
     assert far.update(jump)["metra/violation"] > 0.9
     close(far.log_lambda, math.log(30) + 1e-3, rtol=1e-6)
     assert near.update(stay)["metra/violation"] == 0
     close(near.log_lambda, math.log(30) - 1e-3, rtol=1e-6)
-    values = [(far.update(jump)["metra/lambda"], near.update(stay)["metra/lambda"]) for _ in range(5)]
+    values = [
+        (far.update(jump)["metra/lambda"], near.update(stay)["metra/lambda"]) for _ in range(5)
+    ]
     grown, shrunk = zip(*values)
     assert list(grown) == sorted(grown) and grown[0] > 30
     assert list(shrunk) == sorted(shrunk, reverse=True) and shrunk[0] < 30
 
 
 def test_steps_along_the_skill_are_stretched_up_to_the_bound_and_not_beyond():
-    """States that move along their skill. In the limit the mean square of phi's step is 1, so with 4 dimensions its
-    length and the reward are 2 (0.99 and 1.995 after 3000 updates)."""
+    """States that move along their skill. In the limit the mean square of phi's step is 1, so with
+    4 dimensions its length and the reward are 2 (0.99 and 1.995 after 3000 updates)."""
     objective = make4("metra_continuous", "learner.lr=3e-3")
     steps = []
     for seed in range(300):

@@ -1,4 +1,5 @@
-"""Every reward and loss equals its equation, written out as loops over plain floats, and a case worked by hand."""
+"""Every reward and loss equals its equation, written out as loops over plain floats, and a case
+worked by hand."""
 
 import itertools
 import math
@@ -33,14 +34,17 @@ def column(values):
 
 
 def close(actual, expected, rtol=1e-4, atol=1e-6):
-    np.testing.assert_allclose(actual.detach().double().numpy(), np.asarray(expected, np.float64), rtol=rtol, atol=atol)
+    np.testing.assert_allclose(
+        actual.detach().double().numpy(), np.asarray(expected, np.float64), rtol=rtol, atol=atol
+    )
 
 
-# -------------------------------------------------------------------------------------------- running moments
+# ---------------------------------------------------------------------------------- running moments
 
 
 def moments_of(batches):
-    """Mean and variance of all groups, the prior among them: 1e-4 values of mean 0 and variance 1. Not recursive."""
+    """Mean and variance of all groups, the prior among them: 1e-4 values of mean 0 and variance 1.
+    Not recursive."""
     groups = [(1e-4, 0.0, 1.0)]
     groups += [(len(b), statistics.fmean(b), statistics.variance(b)) for b in batches]
     total = sum(n for n, _, _ in groups)
@@ -66,7 +70,9 @@ def test_running_moments_by_hand():
     moments.update(torch.tensor([1.0, 3.0]))  # mean 2, unbiased variance 2; the prior weighs 1e-4
     close(moments.mean, [2], rtol=2e-4)
     close(moments.var, [2], rtol=2e-4)
-    moments.update(torch.tensor([[5.0], [5.0]]))  # mean (2*2 + 2*5)/4; variance (2*2 + 2*0 + 3^2 * 2*2/4)/4 = 13/4
+    moments.update(
+        torch.tensor([[5.0], [5.0]])
+    )  # mean (2*2 + 2*5)/4; variance (2*2 + 2*0 + 3^2 * 2*2/4)/4 = 13/4
     close(moments.mean, [3.5], rtol=2e-4)
     close(moments.var, [3.25], rtol=2e-4)
 
@@ -77,7 +83,7 @@ def test_running_moments_start_from_a_variance_of_one_with_weight_1e_4():
     close(moments.var, [1e-4 / 4.0001], atol=0)
 
 
-# ------------------------------------------------------------------------------------------- particle entropy
+# --------------------------------------------------------------------------------- particle entropy
 
 
 @pytest.mark.parametrize("k", [1, 7, 60])
@@ -85,7 +91,12 @@ def test_nearest_distances_are_those_of_scikit_learn_and_scipy(k):
     x, pool = normal(40, 5), normal(60, 5, seed=1)
     found = nearest_distances(x, pool, k)
     assert found.shape == (40, k)
-    close(found, NearestNeighbors(n_neighbors=k, algorithm="brute").fit(pool.numpy()).kneighbors(x.numpy())[0])
+    close(
+        found,
+        NearestNeighbors(n_neighbors=k, algorithm="brute")
+        .fit(pool.numpy())
+        .kneighbors(x.numpy())[0],
+    )
     close(found, np.sort(cdist(x.double(), pool.double()), axis=1)[:, :k])
 
 
@@ -96,7 +107,8 @@ def test_a_row_finds_itself_at_exactly_zero():
 
 
 def test_distances_are_exact_where_points_nearly_coincide_far_from_the_origin():
-    # 1e-4 apart at 100: squares of 1e4 hold no digit of a squared distance of 1e-8 in single precision
+    # 1e-4 apart at 100: squares of 1e4 hold no digit of a squared distance of 1e-8 in single
+    # precision
     line = 100 + 1e-4 * torch.randperm(30, generator=torch.Generator().manual_seed(0)).float()
     x = torch.stack([line, torch.full_like(line, 100.0), torch.full_like(line, -100.0)], 1)
     exact = np.sort(cdist(x.double(), x.double()), axis=1)[:, :4]
@@ -108,11 +120,17 @@ def test_distances_are_exact_inside_two_tight_clusters_far_apart():
     # what separated skills look like: no common offset could be taken away
     centres = torch.tensor([[100.0, 0, 0], [-100.0, 0, 0]]).repeat(15, 1)
     x = centres + 1e-3 * normal(30, 3)
-    close(nearest_distances(x, x, 4), np.sort(cdist(x.double(), x.double()), axis=1)[:, :4], rtol=1e-3, atol=1e-9)
+    close(
+        nearest_distances(x, x, 4),
+        np.sort(cdist(x.double(), x.double()), axis=1)[:, :4],
+        rtol=1e-3,
+        atol=1e-9,
+    )
 
 
 def entropy_loop(x, k, clip, form, scale, history, pool=None, used=None):
-    """The reward as in methods.md 0.4 (release) and section 3.2 (paper); `history` holds the distances so far."""
+    """The reward as in methods.md 0.4 (release) and section 3.2 (paper); `history` holds the
+    distances so far."""
     own = pool is None
     pool = x if own else pool
     used = len(pool) if used is None else min(used, len(pool))
@@ -130,8 +148,10 @@ def entropy_loop(x, k, clip, form, scale, history, pool=None, used=None):
     return [[math.log(1 + sum(max(d / divisor - clip, 0) for d in row) / len(row))] for row in kept]
 
 
-@pytest.mark.parametrize("form, scale, clip, k", itertools.product(
-    ["release", "paper"], ["var", "std", "mean", "none"], [0.0, 0.7], [2, 4, 50]))
+@pytest.mark.parametrize(
+    "form, scale, clip, k",
+    itertools.product(["release", "paper"], ["var", "std", "mean", "none"], [0.0, 0.7], [2, 4, 50]),
+)
 def test_entropy_reward_equals_the_loop_over_particles(form, scale, clip, k):
     entropy, history = ParticleEntropy(k=k, clip=clip, form=form, scale=scale), []
     for seed in range(3):  # the scale runs on from batch to batch
@@ -141,12 +161,19 @@ def test_entropy_reward_equals_the_loop_over_particles(form, scale, clip, k):
         close(reward, entropy_loop(x.tolist(), k, clip, form, scale, history))
 
 
-@pytest.mark.parametrize("scale, near, far", [
-    ("none", 1.0, 2.0),  # (0 + 2)/2 and (0 + 4)/2
-    ("var", 0.375, 0.75),  # kept distances 0 2 0 2 0 4: mean 4/3, variance (24 - 6 * 16/9)/5 = 8/3; 2/(8/3)/2
-    ("std", 2 / math.sqrt(8 / 3) / 2, 4 / math.sqrt(8 / 3) / 2),
-    ("mean", 0.75, 1.5),  # 2/(4/3)/2
-])
+@pytest.mark.parametrize(
+    "scale, near, far",
+    [
+        ("none", 1.0, 2.0),  # (0 + 2)/2 and (0 + 4)/2
+        (
+            "var",
+            0.375,
+            0.75,
+        ),  # kept distances 0 2 0 2 0 4: mean 4/3, variance (24 - 6 * 16/9)/5 = 8/3; 2/(8/3)/2
+        ("std", 2 / math.sqrt(8 / 3) / 2, 4 / math.sqrt(8 / 3) / 2),
+        ("mean", 0.75, 1.5),  # 2/(4/3)/2
+    ],
+)
 def test_release_entropy_by_hand(scale, near, far):
     x = column([0, 2, 6])  # two nearest, itself among them: (0, 2), (0, 2), (0, 4)
     reward = ParticleEntropy(k=2, clip=0, form="release", scale=scale)(x)
@@ -160,7 +187,9 @@ def test_release_entropy_takes_the_clip_off_every_distance_before_the_mean():
 
 def test_paper_entropy_by_hand():
     reward = ParticleEntropy(k=2, clip=9, form="paper", scale="none")(column([0, 2, 6]))
-    close(reward, [[math.log(2 + 6)], [math.log(2 + 4)], [math.log(4 + 6)]])  # true neighbours only, no clip
+    close(
+        reward, [[math.log(2 + 6)], [math.log(2 + 4)], [math.log(4 + 6)]]
+    )  # true neighbours only, no clip
 
 
 @pytest.mark.parametrize("scale", ["var", "std", "mean", "none"])
@@ -178,7 +207,9 @@ def test_identical_points_stay_finite_in_the_papers_form():
 def test_more_neighbours_than_the_batch_has_means_all_of_them():
     x = column([0, 2, 6])
     release = ParticleEntropy(k=99, clip=0, form="release", scale="none")(x)
-    close(release, [[math.log(1 + 8 / 3)], [math.log(1 + 6 / 3)], [math.log(1 + 10 / 3)]])  # itself makes three
+    close(
+        release, [[math.log(1 + 8 / 3)], [math.log(1 + 6 / 3)], [math.log(1 + 10 / 3)]]
+    )  # itself makes three
     paper = ParticleEntropy(k=99, clip=0, form="paper", scale="none")(x)
     close(paper, [[math.log(8)], [math.log(6)], [math.log(10)]])
 
@@ -198,7 +229,9 @@ def test_rows_of_a_pool_that_is_not_full_count_as_distance_zero():
     release = ParticleEntropy(k=4, clip=0, form="release", scale="none")
     close(release(x, pool, torch.tensor(2)), [[math.log(1 + (3 + 5 + 0 + 0) / 4)]])
     paper = ParticleEntropy(k=1, clip=0, form="paper", scale="none")
-    close(paper(x, pool, torch.tensor(2)), [[math.log(3)]])  # the nearest used row; a pool is not the batch itself
+    close(
+        paper(x, pool, torch.tensor(2)), [[math.log(3)]]
+    )  # the nearest used row; a pool is not the batch itself
 
 
 def test_rarer_states_earn_more():
@@ -216,22 +249,25 @@ def test_recent_states_keep_the_last_transitions():
     assert (recent.pairs[:, 1] == recent.pairs[:, 0] + 0.5).all()
 
 
-# --------------------------------------------------------------------------------------------------------- RND
+# ---------------------------------------------------------------------------------------------- RND
 
 
 def mlp_loop(net, row):
     """Linear layers with ReLU between them, neuron by neuron."""
     layers = [m for m in net if isinstance(m, torch.nn.Linear)]
     for depth, layer in enumerate(layers):
-        row = [sum(w * x for w, x in zip(weights, row)) + b
-               for weights, b in zip(layer.weight.tolist(), layer.bias.tolist())]
+        row = [
+            sum(w * x for w, x in zip(weights, row)) + b
+            for weights, b in zip(layer.weight.tolist(), layer.bias.tolist())
+        ]
         if depth < len(layers) - 1:
             row = [max(v, 0.0) for v in row]
     return row
 
 
 def normalised_loop(x):
-    """Each column minus its batch mean, over its batch deviation (biased, 1e-5 added), clamped to +-5."""
+    """Each column minus its batch mean, over its batch deviation (biased, 1e-5 added), clamped to
+    +-5."""
     columns = []
     for c in zip(*x):
         mean, deviation = statistics.fmean(c), math.sqrt(statistics.pvariance(c) + 1e-5)
@@ -248,7 +284,10 @@ def test_rnd_error_equals_normalisation_clamp_and_two_networks_written_out():
     x[0] = 1000  # 40 rows can put one of them sqrt(39) = 6.2 deviations out: the clamp acts
     rows = normalised_loop(x.tolist())
     assert max(map(max, rows)) == 5
-    expected = [[(p - t) ** 2 for p, t in zip(mlp_loop(rnd.predictor, row), mlp_loop(rnd.target, row))] for row in rows]
+    expected = [
+        [(p - t) ** 2 for p, t in zip(mlp_loop(rnd.predictor, row), mlp_loop(rnd.target, row))]
+        for row in rows
+    ]
     close(rnd(x), expected, atol=1e-5)
     close(rnd.eval()(x), expected, atol=1e-5)  # batch statistics always
 
@@ -273,7 +312,10 @@ def test_rnd_error_falls_on_what_it_trains_on_and_stays_high_elsewhere():
     torch.manual_seed(0)
     rnd = RND(2, hidden_dim=32, out_dim=16)
     t = torch.linspace(-1, 1, 32).unsqueeze(1)
-    seen, unseen = torch.cat([t, t], 1), torch.cat([t, -t], 1)  # same mean and deviation, other diagonal
+    seen, unseen = (
+        torch.cat([t, t], 1),
+        torch.cat([t, -t], 1),
+    )  # same mean and deviation, other diagonal
     before = rnd(seen).mean().item()
     optimizer = torch.optim.Adam(rnd.predictor.parameters(), 3e-3)
     for _ in range(150):
@@ -284,7 +326,7 @@ def test_rnd_error_falls_on_what_it_trains_on_and_stays_high_elsewhere():
     assert rnd(unseen).mean() > 5 * rnd(seen).mean()
 
 
-# --------------------------------------------------------------------------------------------------------- CPC
+# ---------------------------------------------------------------------------------------------- CPC
 
 
 def cosine_loop(a, b):
@@ -301,10 +343,13 @@ def eq3_loop(query, key, T):
 
 
 def release_cpc_loop(query, key, T):
-    """methods.md 0.4: -log(exp(C_ii / T) / (neg_i + 1e-6)) with neg_i = max(row sum - e^(1/T), 1e-6)."""
+    """methods.md 0.4: -log(exp(C_ii / T) / (neg_i + 1e-6)) with neg_i = max(row sum - e^(1/T),
+    1e-6)."""
     total = 0.0
     for i, z in enumerate(query):
-        negatives = max(sum(math.exp(cosine_loop(tau, z) / T) for tau in key) - math.exp(1 / T), 1e-6)
+        negatives = max(
+            sum(math.exp(cosine_loop(tau, z) / T) for tau in key) - math.exp(1 / T), 1e-6
+        )
         total -= math.log(math.exp(cosine_loop(key[i], z) / T) / (negatives + 1e-6))
     return total / len(query)
 
@@ -312,7 +357,9 @@ def release_cpc_loop(query, key, T):
 def cpc_loss(query, key, *, temperature, form):
     """Every row with a skill of its own."""
     cosine = F.normalize(query, dim=1) @ F.normalize(key, dim=1).T
-    return cpc_loss_of_cosines(cosine, torch.arange(len(key)), temperature=temperature, form=form)[0]
+    return cpc_loss_of_cosines(cosine, torch.arange(len(key)), temperature=temperature, form=form)[
+        0
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 20])  # small ones reach the clamp of the release form
@@ -320,14 +367,27 @@ def cpc_loss(query, key, *, temperature, form):
 def test_cpc_losses_equal_their_loops(size, temperature):
     query, key = normal(size, 5), 3 * normal(size, 5, seed=1)
     arguments = query.tolist(), key.tolist(), temperature
-    close(cpc_loss(query, key, temperature=temperature, form="paper"), -eq3_loop(*arguments), rtol=1e-4, atol=1e-5)
-    close(cpc_loss(query, key, temperature=temperature, form="release"), release_cpc_loop(*arguments), atol=1e-5)
+    close(
+        cpc_loss(query, key, temperature=temperature, form="paper"),
+        -eq3_loop(*arguments),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    close(
+        cpc_loss(query, key, temperature=temperature, form="release"),
+        release_cpc_loop(*arguments),
+        atol=1e-5,
+    )
 
 
 def test_cpc_losses_by_hand():
     eye = torch.eye(2)  # two aligned pairs at right angles, T = 1: every row holds e and 1
     close(cpc_loss(eye, 5 * eye, temperature=1.0, form="paper"), math.log((math.e + 1) / 2) - 1)
-    close(cpc_loss(eye, 5 * eye, temperature=1.0, form="release"), math.log(math.e + 1 - math.e) - 1, atol=2e-6)
+    close(
+        cpc_loss(eye, 5 * eye, temperature=1.0, form="release"),
+        math.log(math.e + 1 - math.e) - 1,
+        atol=2e-6,
+    )
     one = torch.ones(1, 3)  # B = 1, aligned: nothing is left of the row, the clamp holds 1e-6
     close(cpc_loss(one, one, temperature=0.5, form="release"), math.log(2e-6) - 2)
     close(cpc_loss(one, one, temperature=0.5, form="paper"), 0.0)
@@ -357,8 +417,9 @@ def test_release_cpc_prefers_the_degenerate_encoder_in_small_batches():
 
 
 def test_release_cpc_prefers_the_aligned_encoder_in_large_batches_only():
-    # Aligned: ln((B/n - 1) e^2 + B (1 - 1/n)) - 2; all cosines -1: ln(B e^-2 - e^2) + 2 = ln(B - e^4)
-    # B = 1024: ln(63 * 7.389 + 960) - 2 = 5.2623 and ln(1024 - 54.6) = 6.8767; they cross between 64 and 80
+    # Aligned: ln((B/n - 1) e^2 + B (1 - 1/n)) - 2; all cosines -1: ln(B e^-2 - e^2) + 2 = ln(B -
+    # e^4) B = 1024: ln(63 * 7.389 + 960) - 2 = 5.2623 and ln(1024 - 54.6) = 6.8767; they cross
+    # between 64 and 80
     close(cpc(aligned(1024, 16), "release"), 5.26229)
     close(cpc(uninformative(1024, -1), "release"), 6.87668)
     assert cpc(uninformative(64, -1), "release") < cpc(aligned(64, 16), "release")
@@ -369,9 +430,13 @@ def test_release_cpc_prefers_the_aligned_encoder_in_large_batches_only():
 def test_release_cpc_draws_uninformative_encoders_to_cosine_minus_one_and_eq3_does_not(size):
     cosines = [1.0, 0.5, 0.0, -0.5, -1.0]
     release = [cpc(uninformative(size, c), "release").item() for c in cosines]
-    np.testing.assert_allclose(release, [math.log(size - math.exp((1 - c) / 0.5)) for c in cosines], rtol=1e-4)
+    np.testing.assert_allclose(
+        release, [math.log(size - math.exp((1 - c) / 0.5)) for c in cosines], rtol=1e-4
+    )
     assert all(a > b for a, b in itertools.pairwise(release))
-    close(torch.stack([cpc(uninformative(size, c), "paper") for c in cosines]), [0.0] * 5, atol=1e-5)
+    close(
+        torch.stack([cpc(uninformative(size, c), "paper") for c in cosines]), [0.0] * 5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("size", [32, 1024])
@@ -385,14 +450,20 @@ def test_eq3_prefers_the_aligned_encoder_at_every_batch_size(size):
 def test_encoder_feeds_n_skills_as_if_it_fed_every_row(form):
     torch.manual_seed(0)
     encoder = TransitionEncoder(3, 4, hidden_dim=16, temperature=0.5, form=form)
-    obs, next_obs, index = normal(12, 3), normal(12, 3, seed=1), torch.arange(12) % 3  # one skill never occurs
+    obs, next_obs, index = (
+        normal(12, 3),
+        normal(12, 3, seed=1),
+        torch.arange(12) % 3,
+    )  # one skill never occurs
     loss, _ = encoder.loss(obs, next_obs, index)
     key = encoder.predict(torch.cat([encoder.state(obs), encoder.state(next_obs)], 1))
     query = encoder.skill(F.one_hot(index, 4).float())  # B rows
     full = cpc_loss(query, key, temperature=0.5, form=form)
     close(loss, full.item())
-    for a, b in zip(torch.autograd.grad(loss, list(encoder.parameters())),
-                    torch.autograd.grad(full, list(encoder.parameters()))):
+    for a, b in zip(
+        torch.autograd.grad(loss, list(encoder.parameters())),
+        torch.autograd.grad(full, list(encoder.parameters())),
+    ):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
@@ -402,7 +473,10 @@ def test_encoder_accuracy_counts_transitions_whose_own_skill_is_the_closest():
     obs, next_obs, index = normal(30, 3), normal(30, 3, seed=1), torch.arange(30) % 4
     _, accuracy = encoder.loss(obs, next_obs, index)
     skills, keys = encoder.skill(torch.eye(4)).tolist(), encoder.pair(obs, next_obs).tolist()
-    right = sum(max(range(4), key=lambda z: cosine_loop(skills[z], key)) == index[i] for i, key in enumerate(keys))
+    right = sum(
+        max(range(4), key=lambda z: cosine_loop(skills[z], key)) == index[i]
+        for i, key in enumerate(keys)
+    )
     assert 0 < right < 30
     close(accuracy, right / 30)
 
@@ -422,16 +496,32 @@ def test_eq3_learns_the_skills_in_small_batches_and_the_release_form_does_not(fo
     assert (accuracy > 0.9) == learns
 
 
-# ------------------------------------------------------------------------------------------ contrastive skills
+# ------------------------------------------------------------------------------- contrastive skills
 
 METRICS = ("diag", "full", "none", "cosine")
 
 
-def contrastive(metric="diag", denominator="negatives_only", positive="random", numerics="logsumexp",
-                temperature=1.0, obs_dim=3, skill_dim=4, hidden_dim=8):
+def contrastive(
+    metric="diag",
+    denominator="negatives_only",
+    positive="random",
+    numerics="logsumexp",
+    temperature=1.0,
+    obs_dim=3,
+    skill_dim=4,
+    hidden_dim=8,
+):
     torch.manual_seed(0)
-    return AnInfoNCE(obs_dim, skill_dim, hidden_dim=hidden_dim, temperature=temperature, metric=metric,
-                     denominator=denominator, positive=positive, numerics=numerics)
+    return AnInfoNCE(
+        obs_dim,
+        skill_dim,
+        hidden_dim=hidden_dim,
+        temperature=temperature,
+        metric=metric,
+        denominator=denominator,
+        positive=positive,
+        numerics=numerics,
+    )
 
 
 def quadratic_loop(a, b, matrix):
@@ -444,15 +534,20 @@ def eq4_loop(features, index, partner, metric, matrix, temperature, denominator,
     """The bracket of Eq. 4 for every anchor: (log ratio, ratio)."""
     result = []
     for i, f in enumerate(features):
+
         def term(j, f=f):
             g = features[j]
             score = cosine_loop(f, g) if metric == "cosine" else -quadratic_loop(g, f, matrix)
             return math.exp(score / temperature)
+
         if denominator == "all":
             below = sum(term(j) for j in range(len(features)) if j != i)
         else:
             below = term(partner[i]) + sum(
-                term(j) for j in range(len(features)) if j not in (i, partner[i]) and index[j] != index[i])
+                term(j)
+                for j in range(len(features))
+                if j not in (i, partner[i]) and index[j] != index[i]
+            )
         ratio = term(partner[i]) / below
         if numerics == "naive":
             ratio = term(partner[i]) / (below + 1e-6) + 1e-6
@@ -463,11 +558,17 @@ def eq4_loop(features, index, partner, metric, matrix, temperature, denominator,
 def first_partner(index):
     """The first other row of the skill; without one, the first other row (the public code)."""
     others = [[j for j in range(len(index)) if j != i] for i in range(len(index))]
-    return [next((j for j in others[i] if index[j] == z), others[i][0]) for i, z in enumerate(index)]
+    return [
+        next((j for j in others[i] if index[j] == z), others[i][0]) for i, z in enumerate(index)
+    ]
 
 
-@pytest.mark.parametrize("metric, denominator, positive, numerics", itertools.product(
-    METRICS, ["negatives_only", "all"], ["random", "first"], ["logsumexp", "naive"]))
+@pytest.mark.parametrize(
+    "metric, denominator, positive, numerics",
+    itertools.product(
+        METRICS, ["negatives_only", "all"], ["random", "first"], ["logsumexp", "naive"]
+    ),
+)
 def test_contrast_equals_the_loop_of_eq4(metric, denominator, positive, numerics):
     module = contrastive(metric, denominator, positive, numerics, temperature=0.5)
     matrix = torch.eye(4)
@@ -480,18 +581,31 @@ def test_contrast_equals_the_loop_of_eq4(metric, denominator, positive, numerics
     obs, u = normal(11, 3), uniform(11, seed=5)
     result = module(obs, index, torch.Generator().manual_seed(5))  # draws the same u
 
-    partner = random_partner(index, 4, u).tolist() if positive == "random" else first_partner(index.tolist())
+    partner = (
+        random_partner(index, 4, u).tolist()
+        if positive == "random"
+        else first_partner(index.tolist())
+    )
     features = module.head(module.embed(obs)).tolist()
-    expected = eq4_loop(features, index.tolist(), partner, metric, matrix.tolist(), 0.5, denominator, numerics)
+    expected = eq4_loop(
+        features, index.tolist(), partner, metric, matrix.tolist(), 0.5, denominator, numerics
+    )
     rows = torch.arange(10) if positive == "random" else torch.arange(11)
     close(result.log_ratio[rows], [expected[i][0] for i in rows], atol=1e-5)
     close(result.ratio[rows], [expected[i][1] for i in rows])
     close(result.ratio, result.log_ratio.exp().detach())
     assert result.valid.tolist() == [True] * 10 + [positive == "first"]
 
-    scores = [[cosine_loop(f, g) if metric == "cosine" else -quadratic_loop(f, g, matrix.tolist()) for g in features]
-              for f in features]
-    nearest = [max((j for j in range(11) if j != i), key=lambda j, i=i: scores[i][j]) for i in range(11)]
+    scores = [
+        [
+            cosine_loop(f, g) if metric == "cosine" else -quadratic_loop(f, g, matrix.tolist())
+            for g in features
+        ]
+        for f in features
+    ]
+    nearest = [
+        max((j for j in range(11) if j != i), key=lambda j, i=i: scores[i][j]) for i in range(11)
+    ]
     assert result.correct.tolist() == [float(index[i] == index[nearest[i]]) for i in range(11)]
 
 
@@ -503,13 +617,22 @@ def transparent(**options):
     return module
 
 
-@pytest.mark.parametrize("temperature, metric, first, second", [
-    # squared distances: anchor 0 to its positive 1 and to the negative 4; anchor 1 to its positive 1, negative 1 + 4
-    (1.0, (1.0, 1.0), 1 / (1 + math.exp(-3)), 1 / (1 + math.exp(-4))),  # e^-1 / (e^-1 + e^-4) and with e^-5
-    (0.5, (1.0, 1.0), 1 / (1 + math.exp(-6)), 1 / (1 + math.exp(-8))),
-    # weighted: positive 2 * 1; negatives 0.5 * 4 = 2 and 2 * 1 + 0.5 * 4 = 4
-    (1.0, (2.0, 0.5), 1 / 2, 1 / (1 + math.exp(-2))),
-])
+@pytest.mark.parametrize(
+    "temperature, metric, first, second",
+    [
+        # squared distances: anchor 0 to its positive 1 and to the negative 4; anchor 1 to its
+        # positive 1, negative 1 + 4
+        (
+            1.0,
+            (1.0, 1.0),
+            1 / (1 + math.exp(-3)),
+            1 / (1 + math.exp(-4)),
+        ),  # e^-1 / (e^-1 + e^-4) and with e^-5
+        (0.5, (1.0, 1.0), 1 / (1 + math.exp(-6)), 1 / (1 + math.exp(-8))),
+        # weighted: positive 2 * 1; negatives 0.5 * 4 = 2 and 2 * 1 + 0.5 * 4 = 4
+        (1.0, (2.0, 0.5), 1 / 2, 1 / (1 + math.exp(-2))),
+    ],
+)
 def test_eq4_by_hand(temperature, metric, first, second):
     module = transparent(temperature=temperature)
     module.log_metric.data = torch.tensor(metric).log()
@@ -521,16 +644,27 @@ def test_eq4_by_hand(temperature, metric, first, second):
 
 def test_the_release_denominator_by_hand():
     module = transparent(denominator="all", positive="first")
-    # anchors 0, 1, 2 of one skill at 0, 1, 2: anchor 2's positive is row 0 (e^-4), row 1 (e^-1) stays below the line
-    result = module(torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [2.0, 1.0]]), torch.tensor([0, 0, 0, 1]))
+    # anchors 0, 1, 2 of one skill at 0, 1, 2: anchor 2's positive is row 0 (e^-4), row 1 (e^-1)
+    # stays below the line
+    result = module(
+        torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [2.0, 1.0]]), torch.tensor([0, 0, 0, 1])
+    )
     e = [math.exp(-d) for d in range(6)]
-    close(result.ratio, [
-        e[1] / (e[1] + e[4] + e[5]),
-        e[1] / (e[1] + e[1] + e[2]),
-        e[4] / (e[4] + e[1] + e[1]),
-        e[5] / (e[5] + e[2] + e[1]),  # alone with its skill: the first other row
-    ])
-    assert result.correct.tolist() == [1, 1, 1, 0]  # a tie of rows 1 and 3 for anchor 2 goes to the first
+    close(
+        result.ratio,
+        [
+            e[1] / (e[1] + e[4] + e[5]),
+            e[1] / (e[1] + e[1] + e[2]),
+            e[4] / (e[4] + e[1] + e[1]),
+            e[5] / (e[5] + e[2] + e[1]),  # alone with its skill: the first other row
+        ],
+    )
+    assert result.correct.tolist() == [
+        1,
+        1,
+        1,
+        0,
+    ]  # a tie of rows 1 and 3 for anchor 2 goes to the first
 
 
 def test_a_full_metric_takes_both_halves_of_a_matrix_that_is_not_symmetric():
@@ -553,17 +687,29 @@ def test_a_unit_metric_at_temperature_one_is_infonce_with_squared_distances(metr
     module = contrastive(metric)
     obs, index = normal(12, 3), torch.arange(12) % 4
     result = module.contrast(module.logits(obs), index, u := uniform(12))
-    features, partner = module.head(module.embed(obs)).detach().double(), random_partner(index, 4, u)
+    features, partner = (
+        module.head(module.embed(obs)).detach().double(),
+        random_partner(index, 4, u),
+    )
     logits = torch.from_numpy(-cdist(features, features, "sqeuclidean"))
-    for i in range(12):  # cross entropy of picking the positive, in first place, out of it and the negatives
+    for i in range(
+        12
+    ):  # cross entropy of picking the positive, in first place, out of it and the negatives
         candidates = torch.cat([logits[i, partner[i]].view(1), logits[i, index != index[i]]])
-        close(-result.log_ratio[i], F.cross_entropy(candidates.unsqueeze(0), torch.tensor([0])), atol=1e-5)
+        close(
+            -result.log_ratio[i],
+            F.cross_entropy(candidates.unsqueeze(0), torch.tensor([0])),
+            atol=1e-5,
+        )
 
 
 @pytest.mark.parametrize("denominator", ["negatives_only", "all"])
 def test_log_sum_exp_equals_the_naive_form_where_nothing_underflows(denominator):
     obs, index, u = 0.5 * normal(20, 3), torch.arange(20) % 4, uniform(20)
-    stable, naive = contrastive(denominator=denominator), contrastive(denominator=denominator, numerics="naive")
+    stable, naive = (
+        contrastive(denominator=denominator),
+        contrastive(denominator=denominator, numerics="naive"),
+    )
     a, b = (m.contrast(m.logits(obs), index, u) for m in (stable, naive))
     close(a.ratio, b.ratio.detach(), rtol=0, atol=1e-5)
     assert (a.ratio > 1e-3).all()
@@ -571,7 +717,9 @@ def test_log_sum_exp_equals_the_naive_form_where_nothing_underflows(denominator)
 
 def test_log_sum_exp_stays_informative_where_the_naive_form_saturates():
     index, u = torch.tensor([0, 0, 1, 1]), torch.zeros(4)
-    distance = torch.tensor([[0.0, 400, 300, 350], [400, 0, 300, 350], [300, 300, 0, 200], [350, 350, 200, 0]])
+    distance = torch.tensor(
+        [[0.0, 400, 300, 350], [400, 0, 300, 350], [300, 300, 0, 200], [350, 350, 200, 0]]
+    )
     results = {}
     for numerics in ("logsumexp", "naive"):
         logits = (-distance).requires_grad_()
@@ -591,7 +739,9 @@ def test_partner_is_another_row_of_the_same_skill_uniformly():
     grid = 12  # divisible by 3 and 4: each partner must come up equally often
     counts = np.zeros((10, 10), int)
     for i in range(grid):
-        for row, partner in enumerate(random_partner(index, 5, torch.full((10,), (i + 0.5) / grid)).tolist()):
+        for row, partner in enumerate(
+            random_partner(index, 5, torch.full((10,), (i + 0.5) / grid)).tolist()
+        ):
             counts[row, partner] += 1
     for row in range(10):
         mates = [j for j in range(10) if j != row and index[j] == index[row]]
@@ -620,10 +770,13 @@ def test_masked_mean_by_hand():
     assert masked_mean(x, torch.zeros(3, dtype=torch.bool)) == 0
 
 
-@pytest.mark.parametrize("denominator, collapsed, perfect", [
-    ("all", 1 / 1023, 1 / 63),  # 63 others of the skill stay in the denominator
-    ("negatives_only", 1 / (1 + 960), 1.0),  # M = 1024 - 64 negatives
-])
+@pytest.mark.parametrize(
+    "denominator, collapsed, perfect",
+    [
+        ("all", 1 / 1023, 1 / 63),  # 63 others of the skill stay in the denominator
+        ("negatives_only", 1 / (1 + 960), 1.0),  # M = 1024 - 64 negatives
+    ],
+)
 def test_bounds_of_the_ratio_reward(denominator, collapsed, perfect):
     index, module = torch.arange(1024) % 16, contrastive(denominator=denominator, skill_dim=16)
     logits = torch.zeros(1024, 1024)
@@ -637,7 +790,9 @@ def test_contrast_learns_skills_that_raw_distances_hide(metric):
     module = contrastive(metric, temperature=0.5, hidden_dim=32)
     optimizer = torch.optim.Adam(module.parameters(), 3e-3)
     index = torch.arange(64) % 4
-    obs = torch.cat([(index - 1.5).unsqueeze(1), 3 * normal(64, 2)], 1)  # one coordinate tells, two are noise
+    obs = torch.cat(
+        [(index - 1.5).unsqueeze(1), 3 * normal(64, 2)], 1
+    )  # one coordinate tells, two are noise
     before = module(obs, index)
     for _ in range(250):
         optimizer.zero_grad()

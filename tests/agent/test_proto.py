@@ -1,4 +1,5 @@
-"""ProtoRL: Sinkhorn's balance, prototypes that predict codes, and distances to a queue of candidates."""
+"""ProtoRL: Sinkhorn's balance, prototypes that predict codes, and distances to a queue of
+candidates."""
 
 import math
 
@@ -36,11 +37,12 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-# -------------------------------------------------------------------------------------------------------- Sinkhorn
+# ----------------------------------------------------------------------------------------- Sinkhorn
 
 
 def balanced(scores, iterations):
-    """SwAV's recipe on plain numbers: share of each prototype to 1/K, then share of each sample to 1/B, in turns."""
+    """SwAV's recipe on plain numbers: share of each prototype to 1/K, then share of each sample to
+    1/B, in turns."""
     q = np.exp(scores)
     q /= q.sum()
     rows, columns = q.shape
@@ -61,7 +63,10 @@ def test_sinkhorn_is_swavs_recipe(shape, iterations):
 
 def test_sinkhorn_by_hand():
     # e^scores = (3 1; 1 1); columns to 1: (3/4 1/2; 1/4 1/2); rows to 1: (3/5 2/5; 1/3 2/3)
-    close(sinkhorn(torch.tensor([[math.log(3), 0.0], [0.0, 0.0]]), 1), [[3 / 5, 2 / 5], [1 / 3, 2 / 3]])
+    close(
+        sinkhorn(torch.tensor([[math.log(3), 0.0], [0.0, 0.0]]), 1),
+        [[3 / 5, 2 / 5], [1 / 3, 2 / 3]],
+    )
 
 
 @pytest.mark.parametrize("shape", [(24, 6), (6, 24)])
@@ -83,10 +88,13 @@ def test_sinkhorn_bears_large_scores_and_gives_no_gradient():
 def test_prototypes_score_by_cosine():
     prototypes = Prototypes(2, 3)
     prototypes.weight.data = torch.tensor([[2.0, 0.0], [0.0, 5.0], [-1.0, -1.0]])
-    close(prototypes(torch.tensor([[7.0, 0.0], [3.0, 3.0]])), [[1, 0, -0.5**0.5], [0.5**0.5, 0.5**0.5, -1]])
+    close(
+        prototypes(torch.tensor([[7.0, 0.0], [3.0, 3.0]])),
+        [[1, 0, -(0.5**0.5)], [0.5**0.5, 0.5**0.5, -1]],
+    )
 
 
-# -------------------------------------------------------------------------------------------------------- learning
+# ----------------------------------------------------------------------------------------- learning
 
 
 def unit(x):
@@ -96,7 +104,11 @@ def unit(x):
 def codes_and_guesses(objective, batch, iterations=3, temperature=0.1):
     prototypes = unit(array(objective.prototypes.weight))
     target = unit(array(objective.slow_predictor(batch.next_obs))) @ prototypes.T / temperature
-    online = np.exp(unit(array(objective.projector(objective.predictor(batch.obs)))) @ prototypes.T / temperature)
+    online = np.exp(
+        unit(array(objective.projector(objective.predictor(batch.obs))))
+        @ prototypes.T
+        / temperature
+    )
     return balanced(target, iterations), online / online.sum(1, keepdims=True)
 
 
@@ -113,14 +125,17 @@ def test_the_loss_is_the_cross_entropy_between_balanced_codes_and_their_predicti
 
 
 def test_the_loss_by_hand():
-    objective = make("proto", *SMALL, KEY + "num_protos=2", KEY + "temperature=1", KEY + "sinkhorn_iterations=1")
+    objective = make(
+        "proto", *SMALL, KEY + "num_protos=2", KEY + "temperature=1", KEY + "sinkhorn_iterations=1"
+    )
     for net in (objective.predictor[0], objective.slow_predictor[0]):  # z = s
         torch.nn.init.eye_(net.weight)
     objective.projector = torch.nn.Identity()
     objective.prototypes.weight.data = torch.eye(4)[:2].clone()
     obs = torch.eye(4)[:2]
-    # Scores (1 0; 0 1). Softmax of s = s': 1 / (1 + e^-1) = p on the diagonal. Sinkhorn of a symmetric matrix whose
-    # rows and columns all have one sum is that softmax: the loss is the entropy of p.
+    # Scores (1 0; 0 1). Softmax of s = s': 1 / (1 + e^-1) = p on the diagonal. Sinkhorn of a
+    # symmetric matrix whose rows and columns all have one sum is that softmax: the loss is the
+    # entropy of p.
     p = 1 / (1 + math.exp(-1))
     batch = batch_of(size=2)._replace(obs=obs, next_obs=obs)
     close(objective.update(batch)["proto/loss"], -p * math.log(p) - (1 - p) * math.log(1 - p))
@@ -130,8 +145,14 @@ def test_no_gradient_flows_into_the_slow_predictor_which_follows_by_a_twentieth(
     objective = make("proto", *SMALL)
     slow = [p.clone() for p in objective.slow_predictor.parameters()]
     assert moved(objective, lambda: objective.update(batch_of())) == {
-        "predictor", "projector", "prototypes", "slow_predictor"}
-    for before, now, fast in zip(slow, objective.slow_predictor.parameters(), objective.predictor.parameters()):
+        "predictor",
+        "projector",
+        "prototypes",
+        "slow_predictor",
+    }
+    for before, now, fast in zip(
+        slow, objective.slow_predictor.parameters(), objective.predictor.parameters()
+    ):
         close(now, array(0.95 * before + 0.05 * fast))
         assert now.grad is None and not now.requires_grad
 
@@ -150,11 +171,12 @@ def test_balanced_codes_keep_the_prototypes_in_use():
     assert metrics["proto/in_use"] > 0.8  # 1/6 where all fall to one
 
 
-# --------------------------------------------------------------------------------------------------------- rewards
+# ------------------------------------------------------------------------------------------ rewards
 
 
 def drawn(objective, scores):
-    """The candidates that the objective is about to draw: softmax as the largest of score + Gumbel noise."""
+    """The candidates that the objective is about to draw: softmax as the largest of score + Gumbel
+    noise."""
     generator = torch.Generator()
     generator.set_state(objective.generator.get_state())
     u = array(torch.rand(scores.shape, generator=generator))
@@ -181,7 +203,9 @@ def test_the_reward_by_hand(k, expected):
     objective = make("proto", *SMALL, KEY + "num_protos=3", KEY + "queue_size=3", f"{KEY}k={k}")
     torch.nn.init.eye_(objective.predictor[0].weight)
     objective._candidates = lambda _: torch.arange(3)
-    next_obs = torch.tensor([[2.0, 0, 0, 0], [0, 3.0, 0, 0], [-1.0, 0, 0, 0]])  # e1, e2, -e1 on the sphere
+    next_obs = torch.tensor(
+        [[2.0, 0, 0, 0], [0, 3.0, 0, 0], [-1.0, 0, 0, 0]]
+    )  # e1, e2, -e1 on the sphere
     batch = batch_of(size=3)._replace(next_obs=next_obs)
     close(objective.rewards(batch)[0]["novelty"], np.array(expected)[:, None])
 
@@ -201,7 +225,11 @@ def test_prototypes_take_turns_where_the_batch_is_small():
         candidates = objective._candidates(scores)
         assert candidates.tolist() == turn
         objective._enqueue(torch.zeros(len(candidates), 4))
-    assert len(objective._candidates(torch.zeros(6, 12))) == len(objective._candidates(torch.zeros(6, 1024))) == 6
+    assert (
+        len(objective._candidates(torch.zeros(6, 12)))
+        == len(objective._candidates(torch.zeros(6, 1024)))
+        == 6
+    )
     assert len(objective._candidates(torch.zeros(6, 1))) == 1
 
 
@@ -211,9 +239,14 @@ def test_at_the_published_size_every_prototype_enqueues_one_row():
 
 
 def test_if_every_prototype_enqueued_from_a_small_batch_its_rows_would_earn_nothing():
-    """512 candidates from 24 rows are some 21 copies of each: the third nearest is the row itself."""
-    earned = {per_row: make("proto", f"{KEY}candidates_per_row={per_row}").rewards(batch_of())[0]["novelty"]
-              for per_row in (0.5, 1000)}
+    """512 candidates from 24 rows are some 21 copies of each: the third nearest is the row
+    itself."""
+    earned = {
+        per_row: make("proto", f"{KEY}candidates_per_row={per_row}").rewards(batch_of())[0][
+            "novelty"
+        ]
+        for per_row in (0.5, 1000)
+    }
     assert (earned[0.5] > 1e-3).float().mean() > 0.8
     assert (earned[1000] < 1e-3).all()
 
@@ -234,7 +267,7 @@ def test_the_reward_reads_the_successor_alone_and_moves_the_queue_alone():
     assert moved(objective, lambda: objective.rewards(batch_of())) == {"queue", "enqueued"}
 
 
-# ---------------------------------------------------------------------------------------------------- house rules
+# -------------------------------------------------------------------------------------- house rules
 
 
 @pytest.mark.parametrize("overrides", [(), SMALL], ids=["published", "small"])

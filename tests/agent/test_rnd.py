@@ -44,26 +44,37 @@ def test_the_squared_norm_is_the_error_summed_over_512_outputs():
     close(objective.rewards(batch)[0]["novelty"], 512 * rnd_error(objective, batch.obs))
 
 
-@pytest.mark.parametrize("overrides, expected", [
-    # s = -3, -1, 1, 3 has variance 5; the target says s / sqrt 5, the predictor 0: errors 9/5, 1/5, 1/5, 9/5.
-    # Their unbiased variance around 1 is 4 * 0.8^2 / 3.
-    ((), np.array([1.8, 0.2, 0.2, 1.8]) / math.sqrt(4 * 0.64 / 3)),
-    ((SQUARED,), [1.8, 0.2, 0.2, 1.8]),
-])
+@pytest.mark.parametrize(
+    "overrides, expected",
+    [
+        # s = -3, -1, 1, 3 has variance 5; the target says s / sqrt 5, the predictor 0: errors 9/5,
+        # 1/5, 1/5, 9/5. Their unbiased variance around 1 is 4 * 0.8^2 / 3.
+        ((), np.array([1.8, 0.2, 0.2, 1.8]) / math.sqrt(4 * 0.64 / 3)),
+        ((SQUARED,), [1.8, 0.2, 0.2, 1.8]),
+    ],
+)
 def test_novelty_by_hand(overrides, expected):
     objective = make("rnd", *overrides)
-    objective.rnd.predictor, objective.rnd.target = nn.Linear(4, 1, bias=False), nn.Linear(4, 1, bias=False)
+    objective.rnd.predictor, objective.rnd.target = (
+        nn.Linear(4, 1, bias=False),
+        nn.Linear(4, 1, bias=False),
+    )
     nn.init.zeros_(objective.rnd.predictor.weight)
     nn.init.ones_(objective.rnd.target.weight)
     obs = torch.zeros(4, 4)
     obs[:, 2] = torch.tensor([-3.0, -1.0, 1.0, 3.0])
-    close(objective.rewards(batch_of(size=4)._replace(obs=obs))[0]["novelty"], np.array(expected)[:, None])
+    close(
+        objective.rewards(batch_of(size=4)._replace(obs=obs))[0]["novelty"],
+        np.array(expected)[:, None],
+    )
 
 
 def test_states_seen_again_and_again_lose_their_novelty_beside_fresh_ones():
     objective, familiar = make("rnd"), batch_of(size=12).obs
     for seed in range(1, 200):
-        objective.update(batch_of(seed)._replace(obs=torch.cat([familiar, batch_of(seed, size=12).obs])))
+        objective.update(
+            batch_of(seed)._replace(obs=torch.cat([familiar, batch_of(seed, size=12).obs]))
+        )
     mixed = batch_of()._replace(obs=torch.cat([familiar, batch_of(999, size=12).obs]))
     old, new = objective.rewards(mixed)[0]["novelty"].split(12)
     assert old.mean() < 0.8 * new.mean()
@@ -71,7 +82,9 @@ def test_states_seen_again_and_again_lose_their_novelty_beside_fresh_ones():
 
 def test_only_the_predictor_learns():
     objective = make("rnd")
-    target, predictor = (net[0].weight.clone() for net in (objective.rnd.target, objective.rnd.predictor))
+    target, predictor = (
+        net[0].weight.clone() for net in (objective.rnd.target, objective.rnd.predictor)
+    )
     objective.update(batch_of())
     assert torch.equal(objective.rnd.target[0].weight, target)
     assert not torch.equal(objective.rnd.predictor[0].weight, predictor)

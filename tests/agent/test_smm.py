@@ -44,7 +44,9 @@ def autoencoded(objective, batch):
     for i in range(len(x)):
         code = torch.tensor(mean[i] + noise[i] * np.sqrt(np.exp(log_var[i]))).float()
         errors.append((array(x[i]) - array(vae.decode(code))) ** 2)
-        divergences.append(-0.5 * sum(1 + v - m**2 - math.exp(v) for m, v in zip(mean[i], log_var[i])))
+        divergences.append(
+            -0.5 * sum(1 + v - m**2 - math.exp(v) for m, v in zip(mean[i], log_var[i]))
+        )
     return np.array(errors), np.array(divergences)
 
 
@@ -65,7 +67,10 @@ def test_the_losses_are_those_of_a_beta_vae_and_a_classifier():
 
 @pytest.mark.parametrize("sign, factor", [("paper", 1), ("release", -1)])
 def test_the_reward_is_surprise_plus_what_the_state_tells_of_the_skill(sign, factor):
-    objective, batch = make("smm", *SMALL, SIGN + sign, "agent.objective.density_weight=0.5"), make_batch()
+    objective, batch = (
+        make("smm", *SMALL, SIGN + sign, "agent.objective.density_weight=0.5"),
+        make_batch(),
+    )
     for seed in range(3):
         objective.update(make_batch(seed=seed))
     surprise = autoencoded(objective, batch)[0].sum(1, keepdims=True)
@@ -99,13 +104,19 @@ def test_the_divergence_by_hand():
 
 
 def reward_for_telling(sign):
-    """Reward of rows that show their skill, minus that of the same states under another skill's name."""
-    objective, batch = make("smm", *SMALL, SIGN + sign, "agent.objective.density_weight=0"), make_batch()
+    """Reward of rows that show their skill, minus that of the same states under another skill's
+    name."""
+    objective, batch = (
+        make("smm", *SMALL, SIGN + sign, "agent.objective.density_weight=0"),
+        make_batch(),
+    )
     batch = batch._replace(obs=3 * batch.skill)
     for _ in range(100):
         objective.update(batch)
-    true, false = (objective.rewards(batch._replace(skill=z))[0]["intrinsic"] for z in (batch.skill,
-                                                                                        batch.skill.roll(1, 1)))
+    true, false = (
+        objective.rewards(batch._replace(skill=z))[0]["intrinsic"]
+        for z in (batch.skill, batch.skill.roll(1, 1))
+    )
     return true - false
 
 
@@ -119,7 +130,10 @@ def test_rare_states_surprise():
     common = common._replace(obs=0.1 * common.obs)
     for _ in range(100):
         objective.update(common)
-    near, far = (objective.rewards(common._replace(obs=common.obs + shift))[0]["intrinsic"] for shift in (0, 3))
+    near, far = (
+        objective.rewards(common._replace(obs=common.obs + shift))[0]["intrinsic"]
+        for shift in (0, 3)
+    )
     assert (far > near + 1).all()
 
 
@@ -135,7 +149,10 @@ def test_updates_move_both_models_and_rewards_nothing():
 
 def test_each_model_has_its_own_learning_rate():
     optimizers = make("smm").optimizers
-    assert {name: o.param_groups[0]["lr"] for name, o in optimizers.items()} == {"discriminator": 1e-3, "density": 1e-2}
+    assert {name: o.param_groups[0]["lr"] for name, o in optimizers.items()} == {
+        "discriminator": 1e-3,
+        "density": 1e-2,
+    }
 
 
 def test_an_unknown_sign_is_an_error_that_names_its_key():
@@ -163,6 +180,10 @@ def test_learning_stays_on_its_device():
 def test_the_config_is_that_of_urlb():
     config = composed("smm")
     assert (config["skill_dim"], config["skill_interval"]) == (4, 0)
-    assert config["agent"]["native_skills"] == {"name": "switching", "interval": 0, "eval": "per_episode"}
+    assert config["agent"]["native_skills"] == {
+        "name": "switching",
+        "interval": 0,
+        "eval": "per_episode",
+    }
     settings = config["agent"]["objective"]
     assert [settings[k] for k in ("vae_hidden_dim", "vae_code_dim", "vae_beta")] == [150, 128, 0.5]

@@ -1,4 +1,5 @@
-"""Rows of measures say what the estimators say of the snapshot's episodes; pictures show the walls and every skill."""
+"""Rows of measures say what the estimators say of the snapshot's episodes; pictures show the walls
+and every skill."""
 
 import csv
 import math
@@ -35,11 +36,19 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def train(cli, shared):
-    """A real pre-training at preset=smoke, once per setting in this module; the snapshot at its end."""
+    """A real pre-training at preset=smoke, once per setting in this module; the snapshot at its
+    end."""
 
     def call(domain="tree_maze", agent="diayn", *more):
         before = set(shared.rglob("result.json"))
-        args = ("pretrain", f"agent={agent}", f"domain={domain}", f"skill_dim={SKILLS}", *more, f"run_root={shared}")
+        args = (
+            "pretrain",
+            f"agent={agent}",
+            f"domain={domain}",
+            f"skill_dim={SKILLS}",
+            *more,
+            f"run_root={shared}",
+        )
         run = trained.get(args)
         if run is None:
             assert cli(*args).code == 0
@@ -84,18 +93,37 @@ def compass():
 
 def test_each_skill_acts_in_its_own_episodes():
     lanes = Lanes("gymnasium:envs.maze:amped/CorridorMaze-v0", 1)
-    paths, skill = episodes.play(compass(), lanes, np.eye(2, dtype=np.float32), 5, np.random.default_rng(0))
+    paths, skill = episodes.play(
+        compass(), lanes, np.eye(2, dtype=np.float32), 5, np.random.default_rng(0)
+    )
     assert paths.shape == (10, 51, 2) and skill.tolist() == [0] * 5 + [1] * 5
     assert (paths[skill == 0, -1, 0] > 5).all() and (paths[skill == 1, -1, 0] < -5).all()
-    assert (np.abs(paths[:, 0]) < 0.5).all() and len(np.unique(paths[:, 0, 0])) == 10  # the start distribution
-    fixed, _ = episodes.play(compass(), lanes, np.eye(2, dtype=np.float32), 5, np.random.default_rng(0), maze_pictures.START)
+    assert (np.abs(paths[:, 0]) < 0.5).all() and len(
+        np.unique(paths[:, 0, 0])
+    ) == 10  # the start distribution
+    fixed, _ = episodes.play(
+        compass(),
+        lanes,
+        np.eye(2, dtype=np.float32),
+        5,
+        np.random.default_rng(0),
+        maze_pictures.START,
+    )
     np.testing.assert_allclose(fixed[:, 0], np.tile(maze_pictures.START, (10, 1)), atol=1e-5)
 
 
 def test_a_learner_and_the_policy_in_its_snapshot_walk_alike():
-    learner, lanes, skills = ppo(), Lanes("gymnasium:envs.maze:amped/TreeMaze-v0", 1), np.eye(SKILLS, dtype=np.float32)
-    policy = Policy(learner.policy, {"obs_dim": 2, "action_dim": 2, "skill_dim": SKILLS}, 0, one_hot=True)
-    ours, theirs = (episodes.play(p, lanes, skills, 4, np.random.default_rng(0))[0] for p in (learner, policy))
+    learner, lanes, skills = (
+        ppo(),
+        Lanes("gymnasium:envs.maze:amped/TreeMaze-v0", 1),
+        np.eye(SKILLS, dtype=np.float32),
+    )
+    policy = Policy(
+        learner.policy, {"obs_dim": 2, "action_dim": 2, "skill_dim": SKILLS}, 0, one_hot=True
+    )
+    ours, theirs = (
+        episodes.play(p, lanes, skills, 4, np.random.default_rng(0))[0] for p in (learner, policy)
+    )
     assert np.array_equal(ours, theirs) and inside("tree", ours).all()
 
 
@@ -103,7 +131,9 @@ def test_a_learner_and_the_policy_in_its_snapshot_walk_alike():
 
 
 @pytest.mark.parametrize("domain, agent", RUNS)
-def test_a_row_holds_what_the_estimators_say_of_the_episodes(train, command, tmp_path, domain, agent):
+def test_a_row_holds_what_the_estimators_say_of_the_episodes(
+    train, command, tmp_path, domain, agent
+):
     snapshot, out = train(domain, agent), tmp_path / "new" / "rows.csv"
     assert command("measure", snapshot, "--out", out, *QUICK).code == 0
     (row,) = table(out)
@@ -112,18 +142,32 @@ def test_a_row_holds_what_the_estimators_say_of_the_episodes(train, command, tmp
     shape = {"tree_maze": "tree", "square_maze": "square_a"}[domain]
     assert paths.shape == (4 * SKILLS, 50, 2) and skill.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     states, label = np.concatenate(paths), np.repeat(skill, 50)
-    expected = {"coverage": coverage(states, shape), "entropy_particle": particle_entropy(states),
-                "entropy_kl": kl_entropy(states), "mi_mine": mi_mine(states, label, seed=1, steps=20),
-                "mi_grid": mi_grid(states, label),
-                "separability": separability(states, label, seed=1, episode=np.arange(len(label)) // 50)}
-    assert {name: row[name] for name in expected} == {name: f"{value:.4f}" for name, value in expected.items()}
-    stated = {"domain": domain, "agent": agent, "variant": "smoke,skill_dim=3", "seed": "1", "skills": "3",
-              "frame": "480", "env_steps": "480"}
+    expected = {
+        "coverage": coverage(states, shape),
+        "entropy_particle": particle_entropy(states),
+        "entropy_kl": kl_entropy(states),
+        "mi_mine": mi_mine(states, label, seed=1, steps=20),
+        "mi_grid": mi_grid(states, label),
+        "separability": separability(states, label, seed=1, episode=np.arange(len(label)) // 50),
+    }
+    assert {name: row[name] for name in expected} == {
+        name: f"{value:.4f}" for name, value in expected.items()
+    }
+    stated = {
+        "domain": domain,
+        "agent": agent,
+        "variant": "smoke,skill_dim=3",
+        "seed": "1",
+        "skills": "3",
+        "frame": "480",
+        "env_steps": "480",
+    }
     assert {name: row[name] for name in stated} == stated
 
 
 def test_the_floor_of_the_information_shuffles_whole_episodes():
-    """Every episode has a place of its own: shuffled state by state, skills would leave far less than log n."""
+    """Every episode has a place of its own: shuffled state by state, skills would leave far less
+    than log n."""
     skill = np.repeat(np.arange(4), 5)
     paths = np.tile(np.arange(20.0)[:, None, None], (1, 50, 2))
     values = episodes.measures(paths, skill, "tree", seed=1, mine_steps=1)
@@ -133,27 +177,58 @@ def test_the_floor_of_the_information_shuffles_whole_episodes():
     assert values["mi_grid"] == pytest.approx(math.log(4)) and values["mi_shuffled"] < 1
 
 
-@pytest.mark.parametrize("domain, agent, more", [
-    ("tree_maze", "diayn", ("snapshots=[160,320]", "learner.entropy_weight=0.5", "seed=3")),
-    ("square_maze", "amped", ("surgery=sum", "alpha=0", "learner.policy=tanh_gaussian", "variant=plain")),
-])
+@pytest.mark.parametrize(
+    "domain, agent, more",
+    [
+        ("tree_maze", "diayn", ("snapshots=[160,320]", "learner.entropy_weight=0.5", "seed=3")),
+        (
+            "square_maze",
+            "amped",
+            ("surgery=sum", "alpha=0", "learner.policy=tanh_gaussian", "variant=plain"),
+        ),
+    ],
+)
 def test_the_command_of_a_row_is_the_one_that_made_its_run(train, cli, shared, domain, agent, more):
     run = load(train(domain, agent, *more))
     variant, words = measure.describe(run)
     assert variant == run.path.parts[-4]
     python, script, *overrides = shlex.split(words)
     assert (python, script) == ("python", "pretrain.py")
-    again = cli("pretrain", *overrides, f"run_root={shared}")  # other settings would be refused or train anew
+    again = cli(
+        "pretrain", *overrides, f"run_root={shared}"
+    )  # other settings would be refused or train anew
     assert again.code == 0 and "is finished; nothing to do" in again.out, again.err
-    assert sorted(overrides) == sorted([f"agent={agent}", f"domain={domain}", "preset=smoke", "skill_dim=3",
-                                        *more, *(() if "seed=3" in more else ("seed=1",))])
+    assert sorted(overrides) == sorted(
+        [
+            f"agent={agent}",
+            f"domain={domain}",
+            "preset=smoke",
+            "skill_dim=3",
+            *more,
+            *(() if "seed=3" in more else ("seed=1",)),
+        ]
+    )
 
 
 def test_the_same_command_writes_the_same_rows_and_another_seed_others(train, command, tmp_path):
     first, second = train(), train("tree_maze", "diayn", "seed=2")
     outs = [tmp_path / f"{i}.csv" for i in range(2)]
     for out in outs:
-        assert command("measure", first, second, "--out", out, "--floor", "tree_maze", "--skills", 3, *QUICK).code == 0
+        assert (
+            command(
+                "measure",
+                first,
+                second,
+                "--out",
+                out,
+                "--floor",
+                "tree_maze",
+                "--skills",
+                3,
+                *QUICK,
+            ).code
+            == 0
+        )
     assert outs[0].read_text().replace("0.csv", "1.csv") == outs[1].read_text()
     floor, one, two = table(outs[0])
     assert one["seed"] == "1" and two["seed"] == "2" and one["entropy_kl"] != two["entropy_kl"]
@@ -176,17 +251,36 @@ def test_the_commit_is_that_of_the_run_and_unknown_before_it_ends(train, command
     text = result.read_text()
     try:
         result.write_text('{"git": {"commit": "abc", "dirty": true}}')
-        assert command("measure", snapshot, "--out", out, *QUICK).code == 0 and table(out)[0]["commit"] == "abc-dirty"
+        assert (
+            command("measure", snapshot, "--out", out, *QUICK).code == 0
+            and table(out)[0]["commit"] == "abc-dirty"
+        )
         result.unlink()
-        assert command("measure", snapshot, "--out", out, *QUICK).code == 0 and table(out)[0]["commit"] == ""
+        assert (
+            command("measure", snapshot, "--out", out, *QUICK).code == 0
+            and table(out)[0]["commit"] == ""
+        )
     finally:
         result.write_text(text)
 
 
 @pytest.mark.parametrize("domain, cells", [("tree_maze", 31), ("square_maze", 17)])
-def test_random_actions_are_a_floor_and_the_uniform_oracle_a_ceiling(command, tmp_path, domain, cells):
+def test_random_actions_are_a_floor_and_the_uniform_oracle_a_ceiling(
+    command, tmp_path, domain, cells
+):
     out = tmp_path / "rows.csv"
-    args = ("--floor", domain, "--ceiling", domain, "--skills", SKILLS, "--mine-steps", 100, "--out", out)
+    args = (
+        "--floor",
+        domain,
+        "--ceiling",
+        domain,
+        "--skills",
+        SKILLS,
+        "--mine-steps",
+        100,
+        "--out",
+        out,
+    )
     assert command("measure", *args).code == 0
     floor, ceiling = table(out)
     assert (floor["agent"], ceiling["agent"]) == ("random", "uniform")
@@ -199,20 +293,29 @@ def test_random_actions_are_a_floor_and_the_uniform_oracle_a_ceiling(command, tm
         assert float(row["mi_grid"]) == pytest.approx(float(row["mi_shuffled"]), abs=0.02)
         assert float(row["separability"]) == pytest.approx(1 / SKILLS, abs=0.05)
     assert command("measure", *args[2:4], "--skills", 6, "--mine-steps", 1, "--out", out).code == 0
-    assert [row["skills"] for row in table(out)] == ["3", "3", "6"]  # one row for each number of skills
+    assert [row["skills"] for row in table(out)] == [
+        "3",
+        "3",
+        "6",
+    ]  # one row for each number of skills
 
 
 # ---- pictures
 
 
 @pytest.mark.parametrize("domain, agent", RUNS)
-def test_a_snapshot_is_drawn_with_its_walls_and_a_colour_for_each_skill(train, command, tmp_path, domain, agent):
+def test_a_snapshot_is_drawn_with_its_walls_and_a_colour_for_each_skill(
+    train, command, tmp_path, domain, agent
+):
     out = tmp_path / "new" / "picture.png"
     done = command("draw", train(domain, agent), "--out", out, "--titles", "a title")
     assert done.code == 0 and f"picture: {out}" in done.out
     image = pixels(out)
     black = (image < 30).all(2)
-    for side in (black[:, : 40].any(1), black[:, -40:].any(1)):  # of the box: a long wall at the left and the right
+    for side in (
+        black[:, :40].any(1),
+        black[:, -40:].any(1),
+    ):  # of the box: a long wall at the left and the right
         assert side.sum() > 30
     found = [nearest(image, colour) for colour in maze_pictures.colours(SKILLS)]
     assert (np.array(found) < 12).all() and (image != 255).any(2).mean() < 0.5
@@ -251,7 +354,10 @@ def test_the_numbers_in_a_panel_are_those_of_its_row(train, command, tmp_path):
     assert command("measure", snapshot, "--out", out, "--mine-steps", 1).code == 0
     (row,) = table(out)
     panel = maze_pictures.panel_of(load(snapshot), "a title")
-    assert panel.small == f"3 skills, coverage {float(row['coverage']):.2f}, MI {float(row['mi_grid']):.2f} nats"
+    assert (
+        panel.small
+        == f"3 skills, coverage {float(row['coverage']):.2f}, MI {float(row['mi_grid']):.2f} nats"
+    )
     assert panel.paths.shape == (60, 51, 2)
 
 
@@ -270,7 +376,9 @@ def test_missed_squares_are_what_coverage_lacks_and_are_named_by_their_cell(trai
 def test_six_full_panels_stay_small(tmp_path):
     rng, lanes = np.random.default_rng(0), Lanes("gymnasium:envs.maze:amped/SquareMaze-v0", 1)
     paths = walk(lanes, lambda obs: rng.uniform(-1, 1, obs.shape), 500, rng)
-    panel = maze_pictures.Panel(paths, np.arange(500) % 25, "square_a", "a title", "small print", maze_pictures.START)
+    panel = maze_pictures.Panel(
+        paths, np.arange(500) % 25, "square_a", "a title", "small print", maze_pictures.START
+    )
     maze_pictures.draw_figure([panel] * 6, tmp_path / "six.png")
     assert (tmp_path / "six.png").stat().st_size < 200_000
 
@@ -287,29 +395,50 @@ def refused(done, *words):
 def test_what_is_no_snapshot_of_ppo_on_a_maze_is_refused(train, cli, command, tmp_path):
     out, text = tmp_path / "out", tmp_path / "text.pt"
     text.write_text("text")
-    tuned = ("agent=diayn", "task=tree_maze_reach_left", "skill_dim=3", f"snapshot={train()}", "skills=fixed")
+    tuned = (
+        "agent=diayn",
+        "task=tree_maze_reach_left",
+        "skill_dim=3",
+        f"snapshot={train()}",
+        "skills=fixed",
+    )
     assert cli("finetune", *tuned).code == 0
     (path,) = cli.root.rglob("snapshot_320.pt")
     replayed = train("tree_maze", "diayn", "learner=ddpg")
     elsewhere = train("walker", "diayn", "domain.primal_task=dummy")
-    refused(command("measure", train(), tmp_path / "none.pt", "--out", out, *QUICK), "no snapshot at")
+    refused(
+        command("measure", train(), tmp_path / "none.pt", "--out", out, *QUICK), "no snapshot at"
+    )
     for action in ("measure", "draw"):
         refused(command(action, tmp_path / "none.pt", "--out", out), "no snapshot at", "none.pt")
         refused(command(action, text, "--out", out), "is not a readable snapshot")
         refused(command(action, replayed, "--out", out), "learner=ddpg", "learner=ppo")
-        refused(command(action, elsewhere, "--out", out), "walker, which is no maze", "square_maze or tree_maze")
-        refused(command(action, path, "--out", out), "was fine-tuned; give snapshots of pretrain.py")
+        refused(
+            command(action, elsewhere, "--out", out),
+            "walker, which is no maze",
+            "square_maze or tree_maze",
+        )
+        refused(
+            command(action, path, "--out", out), "was fine-tuned; give snapshots of pretrain.py"
+        )
         assert not out.exists()
 
 
 def test_wrong_arguments_are_refused_in_one_line(train, command, tmp_path):
     out = tmp_path / "rows.csv"
     refused(command("measure", "--out", out), "give snapshots, --floor DOMAIN or --ceiling DOMAIN")
-    refused(command("measure", "--out", out, "--floor", "walker", "--skills", 3), "choose from square_maze, tree_maze")
+    refused(
+        command("measure", "--out", out, "--floor", "walker", "--skills", 3),
+        "choose from square_maze, tree_maze",
+    )
     refused(command("measure", "--out", out, "--ceiling", "tree_maze"), "--skills N")
-    refused(command("draw", train(), "--out", out, "--titles", "a", "b"), "2 titles for 1 snapshots")
+    refused(
+        command("draw", train(), "--out", out, "--titles", "a", "b"), "2 titles for 1 snapshots"
+    )
     refused(command("measure", train(), "--out", tmp_path, *QUICK), str(tmp_path))
     (tmp_path / "other.csv").write_text("frame,return\n1,2\n")
     refused(command("measure", train(), "--out", tmp_path / "other.csv"), "has other columns")
     assert (tmp_path / "other.csv").read_text() == "frame,return\n1,2\n" and not out.exists()
-    assert command("measure", train(), "--out", out, "--episodes", 1).code == 2  # none is left to test on
+    assert (
+        command("measure", train(), "--out", out, "--episodes", 1).code == 2
+    )  # none is left to test on

@@ -1,4 +1,5 @@
-"""python -m analysis.collect: every finished run in one table, with what it was made by; unreadable ones are named."""
+"""python -m analysis.collect: every finished run in one table, with what it was made by; unreadable
+ones are named."""
 
 import json
 import shutil
@@ -22,12 +23,17 @@ def edit(path, **changes):
     (path / "config.yaml").write_text(yaml.safe_dump({**config, **changes}))
 
 
-def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unreadable(cli, call, tmp_path):
+def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unreadable(
+    cli, call, tmp_path
+):
     assert cli("pretrain", "num_train_frames=20", "snapshots=[]").code == 0
     (first,) = (cli.root / "pretrain/walker/amped").iterdir()
     for seed in (2, 3, 4):
         shutil.copytree(first / "seed_1", first / f"seed_{seed}")
-        result = json.loads((first / "seed_1/result.json").read_text()) | {"seed": seed, "wall_seconds": 10.5 * seed}
+        result = json.loads((first / "seed_1/result.json").read_text()) | {
+            "seed": seed,
+            "wall_seconds": 10.5 * seed,
+        }
         (first / f"seed_{seed}/result.json").write_text(json.dumps(result))
     edit(first / "seed_2", seed=2, device="cuda", run_root="elsewhere")
     edit(first / "seed_3", seed=3, alpha=7)
@@ -36,7 +42,9 @@ def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unrea
 
     out = tmp_path / "all.csv"
     done = call(f"run_root={cli.root}", "--out", out)
-    assert done.code == 0 and done.out == f"3 finished runs: {out}; 1 unreadable; 1 unfinished\n", done
+    assert done.code == 0 and done.out == f"3 finished runs: {out}; 1 unreadable; 1 unfinished\n", (
+        done
+    )
     assert done.err.startswith(f"unreadable: {first / 'seed_4'}: result.json cannot be read")
     assert done.err.count("\n") == 1
     table = pd.read_csv(out)
@@ -47,11 +55,17 @@ def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unrea
     assert {name: row[name] for name in collect.VERSIONS} == made["versions"]
     assert (row["commit"], row["dirty"]) == (made["git"]["commit"], made["git"]["dirty"])
     hashes = list(table["config_hash"])
-    assert hashes[0] == hashes[1] != hashes[2] and len(hashes[0]) == 12  # seed, device, run_root are no settings
+    assert (
+        hashes[0] == hashes[1] != hashes[2] and len(hashes[0]) == 12
+    )  # seed, device, run_root are no settings
 
-    assert call(f"run_root={cli.root}").code == 0 and (cli.root / "results.csv").read_bytes() == out.read_bytes()
+    assert (
+        call(f"run_root={cli.root}").code == 0
+        and (cli.root / "results.csv").read_bytes() == out.read_bytes()
+    )
 
-    # Seeds of one setting are one row; a table that came home alone says the same as the runs it was made of.
+    # Seeds of one setting are one row; a table that came home alone says the same as the runs it
+    # was made of.
     rows = collect.settings(collect.collected(cli.root))
     assert sorted(row["seeds"] for row in rows) == ["1, 2", "3"]
     assert {row["score"] for row in rows} == {f"{made['score']:.1f}"}
@@ -62,7 +76,14 @@ def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unrea
     assert collect.settings(collect.collected(tmp_path / "nowhere")) == []
 
 
-@pytest.mark.parametrize("word, line", [("run_root=nowhere", "no directory nowhere"), ("runs", "is not run_root=DIR")])
+@pytest.mark.parametrize(
+    "word, line", [("run_root=nowhere", "no directory nowhere"), ("runs", "is not run_root=DIR")]
+)
 def test_mistakes_are_one_line(call, word, line):
     done = call(word)
-    assert done.code == 2 and done.err.startswith("error: ") and line in done.err and done.err.count("\n") == 1
+    assert (
+        done.code == 2
+        and done.err.startswith("error: ")
+        and line in done.err
+        and done.err.count("\n") == 1
+    )

@@ -1,4 +1,5 @@
-"""The estimators of coverage, entropy and mutual information give the answers that are known, and say how far off."""
+"""The estimators of coverage, entropy and mutual information give the answers that are known, and
+say how far off."""
 
 import math
 
@@ -8,7 +9,14 @@ import torch
 from scipy.stats import norm
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
-from analysis.maze.estimators import dv_step, halves, kl_entropy, mi_mine, particle_entropy, separability
+from analysis.maze.estimators import (
+    dv_step,
+    halves,
+    kl_entropy,
+    mi_mine,
+    particle_entropy,
+    separability,
+)
 from envs.maze.core import MAX_ACTION, MazeBatch
 from envs.maze.geometry import free_cells, geometry, uniform
 from envs.maze.measures import coverage, mi_grid, squares
@@ -26,7 +34,9 @@ def random_actions(seed=0, episodes=600, steps=50):
     """States (episodes * steps, 2) in the tree and the episode of each."""
     source, batch = rng(seed), MazeBatch("tree")
     batch.reset(source, episodes)
-    path = [batch.step(source.uniform(-MAX_ACTION, MAX_ACTION, (episodes, 2)))[0] for _ in range(steps)]
+    path = [
+        batch.step(source.uniform(-MAX_ACTION, MAX_ACTION, (episodes, 2)))[0] for _ in range(steps)
+    ]
     return np.array(path).transpose(1, 0, 2).reshape(-1, 2), np.repeat(np.arange(episodes), steps)
 
 
@@ -61,10 +71,13 @@ def information(joint):
 
 
 def ring_information(radius, size=0.05):
-    """I of `mixture` by integration: the exact I of a grid, the continuous one as squares shrink."""
+    """I of `mixture` by integration: the exact I of a grid, the continuous one as squares
+    shrink."""
     half = round(10 / size)
     edges = np.arange(-half, half + 1) * size
-    share = np.diff(norm.cdf(edges[:, None, None] - ring(radius)), axis=0)  # (squares per axis, skills, 2)
+    share = np.diff(
+        norm.cdf(edges[:, None, None] - ring(radius)), axis=0
+    )  # (squares per axis, skills, 2)
     return information(np.einsum("xz,yz->zxy", share[..., 0], share[..., 1]) / SKILLS)
 
 
@@ -96,7 +109,9 @@ def test_states_outside_the_free_cells_cover_nothing_but_count_as_visits():
     inside = visits(np.ones(176, int))
     assert coverage(inside, "corridor") == 1
     far, hole = np.full((20 * 176, 2), 100.0), np.full((100, 2), [1.0, 0.0])
-    assert coverage(np.concatenate([inside, far[:19 * 176]]), "corridor") == 1  # one of 20 is the share
+    assert (
+        coverage(np.concatenate([inside, far[: 19 * 176]]), "corridor") == 1
+    )  # one of 20 is the share
     assert coverage(np.concatenate([inside, far]), "corridor") == 0
     assert coverage(hole, "square_a") == 0  # in its box, between corridors
     for beyond in ([-5.6, 0], [5.6, 0], [0, -0.6], [0, 0.6]):
@@ -122,7 +137,9 @@ def test_random_actions_touch_most_squares_once_and_cover_far_fewer():
 def test_particle_entropy_by_hand():
     line = np.array([[0.0, 0], [1, 0], [3, 0]])
     assert particle_entropy(line, k=1) == pytest.approx((2 * math.log(2) + math.log(3)) / 3)
-    assert particle_entropy(line, k=2) == pytest.approx((math.log(3) + math.log(2.5) + math.log(3.5)) / 3)
+    assert particle_entropy(line, k=2) == pytest.approx(
+        (math.log(3) + math.log(2.5) + math.log(3.5)) / 3
+    )
     assert particle_entropy(np.ones((20, 3))) == 0
 
 
@@ -130,7 +147,9 @@ def test_particle_entropy_by_hand():
 def test_particle_entropy_agrees_with_sklearns_neighbours(dim):
     states = rng(dim).normal(size=(800, dim))
     states[:50] = states[50:100]  # duplicates are neighbours too
-    distance = NearestNeighbors(n_neighbors=16, algorithm="brute").fit(states).kneighbors()[0]  # without itself
+    distance = (
+        NearestNeighbors(n_neighbors=16, algorithm="brute").fit(states).kneighbors()[0]
+    )  # without itself
     assert particle_entropy(states) == pytest.approx(np.log1p(distance.mean(1)).mean(), abs=1e-7)
 
 
@@ -146,7 +165,9 @@ def test_kl_entropy_of_a_gaussian_is_the_closed_form(dim):
 
 def test_kl_entropy_of_a_uniform_square_is_the_logarithm_of_its_area():
     assert kl_entropy(rng().uniform(0, 1, (30_000, 2)), k=3) == pytest.approx(0, abs=0.02)
-    assert kl_entropy(rng().uniform(-5, 2, (30_000, 2)), k=3) == pytest.approx(math.log(49), abs=0.02)
+    assert kl_entropy(rng().uniform(-5, 2, (30_000, 2)), k=3) == pytest.approx(
+        math.log(49), abs=0.02
+    )
 
 
 @pytest.mark.parametrize("maze, cells", [("square_a", 17), ("tree", 31)])
@@ -171,7 +192,9 @@ def test_duplicates_leave_kl_entropy_finite_and_mass_points_lower_it_to_the_floo
     pairs = np.repeat(states[:1500], 2, axis=0)  # fewer than k copies: every radius stays positive
     assert kl_entropy(pairs) == kl_entropy(pairs, floor=1e-300)
     floor = 1e-3
-    expected = np.euler_gamma + sum(1 / i for i in range(1, 100)) - np.euler_gamma  # psi(100) - psi(1)
+    expected = (
+        np.euler_gamma + sum(1 / i for i in range(1, 100)) - np.euler_gamma
+    )  # psi(100) - psi(1)
     expected += math.log(math.pi) + 2 * math.log(floor)
     assert kl_entropy(np.ones((100, 2)), k=1, floor=floor) == pytest.approx(expected)
     stuck = states.copy()
@@ -192,7 +215,9 @@ def test_states_that_tell_their_skill_hold_log_n_and_no_more():
 
 def test_the_grid_by_hand():
     table = np.array([[3, 1, 0], [1, 1, 2]])  # skills, squares
-    z, square = (np.repeat(index, table.ravel()) for index in np.indices(table.shape).reshape(2, -1))
+    z, square = (
+        np.repeat(index, table.ravel()) for index in np.indices(table.shape).reshape(2, -1)
+    )
     states = np.stack([square * 0.25 - 0.4, np.zeros(len(z))], 1)
     expected = information(table / table.sum())
     assert mi_grid(states, z) == pytest.approx(expected)
@@ -210,8 +235,9 @@ def test_borders_of_the_grid_are_those_of_the_free_squares():
 
 def test_miller_madow_removes_the_stated_bias_on_independent_data():
     bias = 30 * 16 * (SKILLS - 1) / (2 * 30_000)
-    plain, corrected = np.array([[mi_grid(*independent(seed=s), miller_madow=m) for m in (False, True)]
-                                 for s in range(5)]).T
+    plain, corrected = np.array(
+        [[mi_grid(*independent(seed=s), miller_madow=m) for m in (False, True)] for s in range(5)]
+    ).T
     assert plain.mean() == pytest.approx(bias, rel=0.1)
     assert (np.abs(corrected) < plain / 5).all() and abs(corrected.mean()) < 0.003
 
@@ -222,7 +248,9 @@ def test_dependent_states_of_episodes_leave_a_bias_that_miller_madow_does_not_se
     plain, corrected = (mi_grid(states, skills, miller_madow=m) for m in (False, True))
     state_by_state = mi_grid(states, rng().permutation(skills), miller_madow=True)
     assert plain > corrected > state_by_state + 0.005 > 0.005
-    another = rng(1).permutation(episode.max() + 1)[episode] % SKILLS  # skills shuffled between whole episodes
+    another = (
+        rng(1).permutation(episode.max() + 1)[episode] % SKILLS
+    )  # skills shuffled between whole episodes
     assert mi_grid(states, another, miller_madow=True) == pytest.approx(corrected, abs=0.01)
 
 
@@ -281,11 +309,15 @@ def test_halves_keep_episodes_whole_and_skills_balanced():
 def test_neighbours_in_time_leak_the_skill_unless_episodes_stay_whole():
     episodes, steps = 300, 50
     start = rng().uniform(0, 5, (episodes, 1, 2))
-    slow = start + rng(1).normal(0, 0.05, (episodes, steps, 2)).cumsum(1)  # the same walk whatever the skill
+    slow = start + rng(1).normal(0, 0.05, (episodes, steps, 2)).cumsum(
+        1
+    )  # the same walk whatever the skill
     states, episode = slow.reshape(-1, 2), np.repeat(np.arange(episodes), steps)
     skills = episode % SKILLS
     assert separability(states, skills, seed=0) > 0.5
-    assert separability(states, skills, seed=0, episode=episode) == pytest.approx(1 / SKILLS, abs=0.04)
+    assert separability(states, skills, seed=0, episode=episode) == pytest.approx(
+        1 / SKILLS, abs=0.04
+    )
 
 
 def test_separability_repeats_from_its_seed_and_ignores_where_and_which_name():
@@ -296,21 +328,29 @@ def test_separability_repeats_from_its_seed_and_ignores_where_and_which_name():
     assert separability(states, z * 10 - 3, seed=1) == accuracy
 
 
-# ---- MINE, in fewer and larger steps than the protocol's; what its own settings give is in the docstring of mi_mine.
+# ---- MINE, in fewer and larger steps than the protocol's; what its own settings give is in the
+# docstring of mi_mine.
 
 FAST = {"seed": 0, "steps": 1300, "lr": 3e-3}
 
 
 def test_the_bound_and_its_gradient_by_hand():
-    joint, marginal = torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([0.0, 2.0], requires_grad=True)
+    joint, marginal = (
+        torch.tensor([1.0, 3.0], requires_grad=True),
+        torch.tensor([0.0, 2.0], requires_grad=True),
+    )
     mean = (1 + math.exp(2)) / 2
     bound, loss, log_mean = dv_step(joint, marginal, torch.tensor(math.log(10.0)))
     running = 0.99 * 10 + 0.01 * mean
-    assert bound.item() == pytest.approx(2 - math.log(mean)) and log_mean.item() == pytest.approx(math.log(running))
+    assert bound.item() == pytest.approx(2 - math.log(mean)) and log_mean.item() == pytest.approx(
+        math.log(running)
+    )
     loss.backward()
     assert joint.grad.tolist() == [-0.5, -0.5]
     assert marginal.grad.tolist() == pytest.approx([0.5 / running, 0.5 * math.exp(2) / running])
-    assert dv_step(joint, marginal, None)[2].item() == pytest.approx(math.log(mean))  # the first batch starts it
+    assert dv_step(joint, marginal, None)[2].item() == pytest.approx(
+        math.log(mean)
+    )  # the first batch starts it
     assert torch.isfinite(dv_step(joint + 500, marginal + 500, None)[1])
 
 
@@ -350,7 +390,9 @@ def test_mine_ignores_place_units_and_names_of_skills():
     states, z = mixture(4.0, count=300)
     expected = mi_mine(states, z, seed=1, steps=100)
     assert expected > 0.1
-    assert mi_mine(states * [1000, 0.01] + 50, z, seed=1, steps=100) == pytest.approx(expected, abs=1e-3)
+    assert mi_mine(states * [1000, 0.01] + 50, z, seed=1, steps=100) == pytest.approx(
+        expected, abs=1e-3
+    )
     assert mi_mine(states, z * 7 - 2, seed=1, steps=100) == expected
 
 
@@ -364,18 +406,30 @@ def test_mine_stands_a_constant_coordinate_and_a_single_skill():
 # ---- wrong input
 
 
-@pytest.mark.parametrize("call, message", [
-    (lambda: kl_entropy(np.zeros(5)), r"of shape \(N, D\); got shape \(5,\)"),
-    (lambda: particle_entropy([[0.0, np.nan], [1, 2]]), "1 numbers not finite"),
-    (lambda: kl_entropy(np.zeros((16, 2))), "k must be at least 1 and at most 15"),
-    (lambda: particle_entropy(np.zeros((16, 2)), k=0), "got 0"),
-    (lambda: mi_grid(np.zeros((4, 2)), [1, 2, 3]), r"one label per state, shape \(4,\); got \(3,\)"),
-    (lambda: separability(np.zeros((4, 2)), [0, 0, 1, 1], seed=0, episode=[0, 0, 1, 2]), "needs two episodes"),
-    (lambda: separability(np.zeros((8, 2)), [0, 1] * 4, seed=0, k=5), "at most 4"),
-    (lambda: mi_mine(np.zeros((4, 2)), [0, 1, 0, 1], seed=0, steps=0), "steps must be at least 1"),
-    (lambda: coverage(np.zeros((4, 3)), "tree"), "two coordinates, got 3"),
-    (lambda: coverage(np.zeros((4, 2)), "trees"), "unknown maze 'trees'"),
-])
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: kl_entropy(np.zeros(5)), r"of shape \(N, D\); got shape \(5,\)"),
+        (lambda: particle_entropy([[0.0, np.nan], [1, 2]]), "1 numbers not finite"),
+        (lambda: kl_entropy(np.zeros((16, 2))), "k must be at least 1 and at most 15"),
+        (lambda: particle_entropy(np.zeros((16, 2)), k=0), "got 0"),
+        (
+            lambda: mi_grid(np.zeros((4, 2)), [1, 2, 3]),
+            r"one label per state, shape \(4,\); got \(3,\)",
+        ),
+        (
+            lambda: separability(np.zeros((4, 2)), [0, 0, 1, 1], seed=0, episode=[0, 0, 1, 2]),
+            "needs two episodes",
+        ),
+        (lambda: separability(np.zeros((8, 2)), [0, 1] * 4, seed=0, k=5), "at most 4"),
+        (
+            lambda: mi_mine(np.zeros((4, 2)), [0, 1, 0, 1], seed=0, steps=0),
+            "steps must be at least 1",
+        ),
+        (lambda: coverage(np.zeros((4, 3)), "tree"), "two coordinates, got 3"),
+        (lambda: coverage(np.zeros((4, 2)), "trees"), "unknown maze 'trees'"),
+    ],
+)
 def test_wrong_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,5 @@
-"""Pictures show the simulation and leave it alone; films play; a run without them loads no OpenGL."""
+"""Pictures show the simulation and leave it alone; films play; a run without them loads no
+OpenGL."""
 
 import argparse
 import itertools
@@ -35,10 +36,17 @@ def gl():
 
 
 def python(code: str, *args, **variables) -> subprocess.CompletedProcess:
-    """A new interpreter in the repository, with these variables and without those that choose an OpenGL."""
+    """A new interpreter in the repository, with these variables and without those that choose an
+    OpenGL."""
     kept = {k: v for k, v in os.environ.items() if k not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    return subprocess.run([sys.executable, "-c", code, *map(str, args)], cwd=ROOT, env={**kept, **variables},
-                          capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        cwd=ROOT,
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def read(path: Path) -> tuple[np.ndarray, av.VideoStream]:
@@ -57,7 +65,7 @@ def fresh(env) -> np.ndarray:
         return renderer.frame(env)
 
 
-# ------------------------------------------------------------------------------------------------------- frames
+# ------------------------------------------------------------------------------------------- frames
 
 
 @pytest.mark.parametrize("name", [WALKER, "quadruped_walk", JACO])
@@ -171,14 +179,25 @@ print(renderer.frame(env).shape, renderer._gl.__class__.__module__)
     done = python(code, MUJOCO_GL=name)
     if "UserError: cannot draw" in done.stderr:
         pytest.skip(f"no {name} library here")
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout == f"(32, 32, 3) mujoco.{name}\n"
+    assert (done.returncode, done.stderr) == (
+        0,
+        "",
+    ) and done.stdout == f"(32, 32, 3) mujoco.{name}\n"
 
 
-# ------------------------------------------------------------------------------------------------------ backend
+# ------------------------------------------------------------------------------------------ backend
 
 
-@pytest.mark.parametrize("value, names", [("egl", ("egl",)), ("OSMesa", ("osmesa",)), ("glfw", ("glfw",)),
-                                          ("disable", render.OFFSCREEN), ("", render.OFFSCREEN)])
+@pytest.mark.parametrize(
+    "value, names",
+    [
+        ("egl", ("egl",)),
+        ("OSMesa", ("osmesa",)),
+        ("glfw", ("glfw",)),
+        ("disable", render.OFFSCREEN),
+        ("", render.OFFSCREEN),
+    ],
+)
 def test_mujoco_gl_decides_the_backend_if_it_names_one(monkeypatch, value, names):
     monkeypatch.setenv("MUJOCO_GL", value)
     assert render.wanted() == names
@@ -189,11 +208,15 @@ def test_the_first_backend_that_works_is_taken(gl):
 
 
 def test_without_any_backend_one_line_names_the_packages(monkeypatch):
-    monkeypatch.setenv("PYOPENGL_PLATFORM", "none")  # both of MuJoCo's offscreen modules refuse another platform
+    monkeypatch.setenv(
+        "PYOPENGL_PLATFORM", "none"
+    )  # both of MuJoCo's offscreen modules refuse another platform
     with pytest.raises(UserError) as error:
         render.backend.__wrapped__(render.OFFSCREEN)
     line = str(error.value)
-    assert "\n" not in line and "libegl1 libopengl0 libgl1-mesa-dri" in line and "libosmesa6" in line
+    assert (
+        "\n" not in line and "libegl1 libopengl0 libgl1-mesa-dri" in line and "libosmesa6" in line
+    )
     assert "egl (" in line and "osmesa (" in line
 
 
@@ -212,11 +235,13 @@ import runpy, sys
 runpy.run_path("pretrain.py", run_name="__main__")
 print("loaded:", [m for m in ("OpenGL", "mujoco.egl", "mujoco.osmesa", "av") if m in sys.modules])
 """
-    done = python(code, "preset=smoke", "num_train_frames=40", "snapshots=[]", f"run_root={tmp_path}")
+    done = python(
+        code, "preset=smoke", "num_train_frames=40", "snapshots=[]", f"run_root={tmp_path}"
+    )
     assert done.returncode == 0 and done.stdout.endswith("loaded: []\n"), done.stderr
 
 
-# -------------------------------------------------------------------------------------------- other environments
+# ------------------------------------------------------------------------------- other environments
 
 
 class Painter(gymnasium.Env):
@@ -255,7 +280,9 @@ def test_a_gymnasium_environment_draws_itself_and_is_fitted_whole():
     after = fresh(env)
     for channel, picture in enumerate((before, after)):
         assert picture.shape == (SIZE, SIZE, 3)
-        assert (picture[SIZE // 2, :, channel] == 200).all() and (picture[0] == 0).all()  # bars above and below
+        assert (picture[SIZE // 2, :, channel] == 200).all() and (
+            picture[0] == 0
+        ).all()  # bars above and below
 
 
 @pytest.mark.parametrize("name", [f"{__name__}:blind", "dummy"])
@@ -266,12 +293,20 @@ def test_an_environment_that_cannot_be_drawn_says_what_would_work(name):
         fresh(env)
 
 
-# -------------------------------------------------------------------------------------------------------- films
+# -------------------------------------------------------------------------------------------- films
 
 
-@pytest.mark.parametrize("name, repeat, expected", [(WALKER, 1, (2, 20)), (WALKER, 2, (1, 20)), (JACO, 1, (1, 25)),
-                                                    ("quadruped_walk", 1, (2, 25)), (f"{__name__}:Painter", 1, (2, 25)),
-                                                    ("dummy", 1, (1, 20))])
+@pytest.mark.parametrize(
+    "name, repeat, expected",
+    [
+        (WALKER, 1, (2, 20)),
+        (WALKER, 2, (1, 20)),
+        (JACO, 1, (1, 25)),
+        ("quadruped_walk", 1, (2, 25)),
+        (f"{__name__}:Painter", 1, (2, 25)),
+        ("dummy", 1, (1, 20)),
+    ],
+)
 def test_the_pace_of_a_film_is_that_of_the_simulation(name, repeat, expected):
     assert pace(envs.make(name, seed=1), repeat) == expected
 
@@ -288,12 +323,24 @@ def record(path: Path, skill, steps=11, every=3, size=SIZE, reward=1.0):
 def test_a_film_has_its_frames_size_and_rate_and_a_format_that_players_know(tmp_path, size):
     record(tmp_path / "new/film.mp4", [], size=size)
     frames, stream = read(tmp_path / "new/film.mp4")
-    assert frames.shape == (4, size + size % 2, size + size % 2, 3)  # steps 1, 4, 7, 10; sides are even
-    assert (stream.codec_context.name, stream.pix_fmt, stream.average_rate) == ("h264", "yuv420p", 12)
+    assert frames.shape == (
+        4,
+        size + size % 2,
+        size + size % 2,
+        3,
+    )  # steps 1, 4, 7, 10; sides are even
+    assert (stream.codec_context.name, stream.pix_fmt, stream.average_rate) == (
+        "h264",
+        "yuv420p",
+        12,
+    )
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["film.mp4"]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc fills fresh memory with what a variable says")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"),
+    reason="glibc fills fresh memory with what a variable says",
+)
 def test_the_same_frames_are_the_same_film_whatever_was_in_the_memory_before(tmp_path):
     code = """
 import sys
@@ -316,7 +363,10 @@ for side in (66, 98, 130):
 def test_a_recorder_films_the_simulation(gl, tmp_path):
     env = envs.make(WALKER, seed=1)
     env.reset()
-    with Recorder(tmp_path / "film.mp4", size=64, fps=20, every=1) as recorder, Renderer(64, 64) as renderer:
+    with (
+        Recorder(tmp_path / "film.mp4", size=64, fps=20, every=1) as recorder,
+        Renderer(64, 64) as renderer,
+    ):
         for _ in range(5):
             recorder.add(env, np.zeros(0), env.step(np.ones(6)).reward)
         last = renderer.frame(env)
@@ -325,15 +375,26 @@ def test_a_recorder_films_the_simulation(gl, tmp_path):
 
 
 def test_skill_step_and_return_are_written_into_the_frame(tmp_path):
-    kinds = {"none": [], "three": np.eye(16)[3], "four": np.eye(16)[4], "vector": [0.5, -0.2, 0.1, 0.7]}
+    kinds = {
+        "none": [],
+        "three": np.eye(16)[3],
+        "four": np.eye(16)[4],
+        "vector": [0.5, -0.2, 0.1, 0.7],
+    }
     films = {}
     for name, skill in kinds.items():
         record(tmp_path / f"{name}.mp4", skill, size=128, steps=2, every=1)
         films[name] = read(tmp_path / f"{name}.mp4")[0].astype(int)
     top = {name: frames[0, :20] for name, frames in films.items()}
-    assert top["none"].max() < 40 and all(top[name].max() > 200 for name in ("three", "four", "vector"))
-    assert abs(top["three"] - top["four"]).max() > 60 and abs(top["three"] - top["vector"]).max() > 60
-    assert abs(films["none"][0, -20:] - films["none"][1, -20:]).max() > 60  # step 1, return 1.0; step 2, return 2.0
+    assert top["none"].max() < 40 and all(
+        top[name].max() > 200 for name in ("three", "four", "vector")
+    )
+    assert (
+        abs(top["three"] - top["four"]).max() > 60 and abs(top["three"] - top["vector"]).max() > 60
+    )
+    assert (
+        abs(films["none"][0, -20:] - films["none"][1, -20:]).max() > 60
+    )  # step 1, return 1.0; step 2, return 2.0
 
 
 def test_a_skill_is_named_by_its_index_or_its_first_numbers():
@@ -372,7 +433,7 @@ def test_no_steps_make_no_film_and_a_missing_encoder_one_line(tmp_path, monkeypa
         Recorder(tmp_path / "film.mp4", size=32, fps=5, every=1)
 
 
-# ------------------------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 def run_film(monkeypatch, capsys, *args) -> tuple[int, str]:
@@ -386,21 +447,40 @@ def run_film(monkeypatch, capsys, *args) -> tuple[int, str]:
 
 
 def snapshot(cli, agent="amped", **overrides) -> Path:
-    assert cli("pretrain", f"agent={agent}", "variant=film", *(f"{k}={v}" for k, v in overrides.items())).code == 0
+    assert (
+        cli(
+            "pretrain",
+            f"agent={agent}",
+            "variant=film",
+            *(f"{k}={v}" for k, v in overrides.items()),
+        ).code
+        == 0
+    )
     return cli.root / f"pretrain/walker/{agent}/film/seed_1/snapshots/snapshot_120.pt"
 
 
-def test_every_skill_is_filmed_and_the_same_command_draws_the_same(gl, cli, tmp_path, monkeypatch, capsys):
+def test_every_skill_is_filmed_and_the_same_command_draws_the_same(
+    gl, cli, tmp_path, monkeypatch, capsys
+):
     command = ("skills", snapshot(cli, skill_dim=4), "--steps", 10, "--size", SIZE)
-    done = subprocess.run([sys.executable, "-m", "analysis.film", *map(str, command), "--out", tmp_path / "a"],
-                          cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "analysis.film", *map(str, command), "--out", tmp_path / "a"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     frames, stream = read(tmp_path / "a/skills.mp4")
     side = 2 * SIZE + film.GAP
-    assert frames.shape == (6, side, side, 3) and stream.average_rate == 20  # two by two; steps 0, 2, ... 10
+    assert (
+        frames.shape == (6, side, side, 3) and stream.average_rate == 20
+    )  # two by two; steps 0, 2, ... 10
     strip, pitch = picture(tmp_path / "a/filmstrip.png"), SIZE + film.GAP
     head, left = strip.shape[0] - 4 * pitch + film.GAP, strip.shape[1] - 9 * pitch + film.GAP
-    cells = [[strip[head + r * pitch:, left + c * pitch:][:SIZE, :SIZE] for c in range(9)] for r in range(4)]
+    cells = [
+        [strip[head + r * pitch :, left + c * pitch :][:SIZE, :SIZE] for c in range(9)]
+        for r in range(4)
+    ]
     assert all((row[0] == cells[0][0]).all() for row in cells), "one and the same start"
     assert all((row[8] != row[0]).any() for row in cells) and strip[head:, :left].min() < 100
     code, out = run_film(monkeypatch, capsys, *command, "--out", tmp_path / "b")
@@ -412,8 +492,18 @@ def test_every_skill_is_filmed_and_the_same_command_draws_the_same(gl, cli, tmp_
 
 def test_the_film_plays_the_episodes_of_the_runs_own_evaluation(gl, cli, tmp_path):
     path = snapshot(cli)
-    takes = film.film_skills(argparse.Namespace(snapshot=path, out=tmp_path / "film", steps=5, seed=None, size=32,
-                                                only=None, stills=True, env=None))  # preset=smoke evaluates 5 steps
+    takes = film.film_skills(
+        argparse.Namespace(
+            snapshot=path,
+            out=tmp_path / "film",
+            steps=5,
+            seed=None,
+            size=32,
+            only=None,
+            stills=True,
+            env=None,
+        )
+    )  # preset=smoke evaluates 5 steps
     logged = rows(path.parents[1] / "eval.csv")[-1]
     assert logged["frame"] == "120"
     assert [f"{take.total:.6g}" for take in takes.values()] == logged["returns"].split()
@@ -421,13 +511,27 @@ def test_the_film_plays_the_episodes_of_the_runs_own_evaluation(gl, cli, tmp_pat
     assert [p.name for p in (tmp_path / "film").iterdir()] == ["filmstrip.png"]
 
 
-def test_drawn_skills_no_skills_and_fine_tuned_tasks_are_filmed_too(gl, cli, tmp_path, monkeypatch, capsys):
+def test_drawn_skills_no_skills_and_fine_tuned_tasks_are_filmed_too(
+    gl, cli, tmp_path, monkeypatch, capsys
+):
     assert cli("finetune", "agent=ddpg", "task=jaco_reach_top_right").code == 0
     scratch = next(cli.root.glob("finetune/jaco_reach_top_right/**/snapshot_80.pt"))
     heights = []
     for path, only in ((snapshot(cli, "cic"), ("--only", 3, 15)), (scratch, ())):
-        code, out = run_film(monkeypatch, capsys, "skills", path, "--out", tmp_path / "film", "--stills", "--steps", 8,
-                             "--size", SIZE, *only)
+        code, out = run_film(
+            monkeypatch,
+            capsys,
+            "skills",
+            path,
+            "--out",
+            tmp_path / "film",
+            "--stills",
+            "--steps",
+            8,
+            "--size",
+            SIZE,
+            *only,
+        )
         assert code == 0, out
         heights.append(len(picture(tmp_path / "film/filmstrip.png")))
     assert heights[0] - heights[1] == SIZE + film.GAP  # two draws; one row without skills
@@ -436,10 +540,12 @@ def test_drawn_skills_no_skills_and_fine_tuned_tasks_are_filmed_too(gl, cli, tmp
 def test_wrong_arguments_end_in_one_line(cli, tmp_path, monkeypatch, capsys):
     path, taken = snapshot(cli), tmp_path / "file"
     taken.touch()
-    for args, words in [((tmp_path / "no.pt", "--out", tmp_path), "no snapshot at"),
-                        ((path, "--out", tmp_path, "--only", 16), "choose 0 to 15"),
-                        ((path, "--out", tmp_path, "--steps", 0), "'0' is not a whole number from 1"),
-                        ((path, "--out", taken), "give --out another place")]:
+    for args, words in [
+        ((tmp_path / "no.pt", "--out", tmp_path), "no snapshot at"),
+        ((path, "--out", tmp_path, "--only", 16), "choose 0 to 15"),
+        ((path, "--out", tmp_path, "--steps", 0), "'0' is not a whole number from 1"),
+        ((path, "--out", taken), "give --out another place"),
+    ]:
         code, err = run_film(monkeypatch, capsys, "skills", *args)
         assert code == 2 and words in err and err.splitlines()[-1].partition("error: ")[1]
 
@@ -448,7 +554,7 @@ def test_the_gallery_shows_every_task_and_jacos_brick_where_it_lies(gl):
     names = ["walker_flip", "quadruped_jump", "jaco_reach_top_left", "jaco_reach_bottom_right"]
     sheet = film.gallery(names, 96, 2).astype(int)
     assert sheet.shape == (96, 4 * 96 + 3 * film.GAP, 3)
-    pictures = [sheet[:, i * (96 + film.GAP):][:, :96] for i in range(4)]
+    pictures = [sheet[:, i * (96 + film.GAP) :][:, :96] for i in range(4)]
     assert all(picture.std() > 10 for picture in pictures)
     places = []
     for picture in pictures[2:]:
@@ -468,19 +574,33 @@ def test_poses_of_the_gallery_are_of_tasks_that_exist_and_respect_the_joints():
         model, data = env.unwrapped.physics.model.ptr, env.unwrapped.physics.data.ptr
         for i in np.flatnonzero(model.jnt_limited):
             low, high = model.jnt_range[i]
-            assert low - 1e-6 <= data.qpos[model.jnt_qposadr[i]] <= high + 1e-6, (name, model.joint(i).name)
+            assert low - 1e-6 <= data.qpos[model.jnt_qposadr[i]] <= high + 1e-6, (
+                name,
+                model.joint(i).name,
+            )
 
 
-# ----------------------------------------------------------------------------------------------------- in a run
+# ----------------------------------------------------------------------------------------- in a run
 
 
 def test_a_run_films_its_evaluations_and_its_numbers_stay(gl, cli):
-    args = ("finetune", "agent=ddpg", "task=walker_run", "num_eval_episodes=2", "num_train_frames=40")
+    args = (
+        "finetune",
+        "agent=ddpg",
+        "task=walker_run",
+        "num_eval_episodes=2",
+        "num_train_frames=40",
+    )
     assert cli(*args, "variant=plain").code == 0
     done = cli(*args, "variant=filmed", "save_video=true", "video_size=32")
     assert done.code == 0, done.err
-    plain, filmed = (cli.root / f"finetune/walker_run/ddpg/{name}/none/seed_1" for name in ("plain", "filmed"))
-    assert sorted(p.name for p in (filmed / "videos").iterdir()) == ["eval_0_0.mp4", "eval_40_0.mp4"]
+    plain, filmed = (
+        cli.root / f"finetune/walker_run/ddpg/{name}/none/seed_1" for name in ("plain", "filmed")
+    )
+    assert sorted(p.name for p in (filmed / "videos").iterdir()) == [
+        "eval_0_0.mp4",
+        "eval_40_0.mp4",
+    ]
     frames, _ = read(filmed / "videos/eval_40_0.mp4")
     assert frames.shape == (3, 32, 32, 3)  # five steps, every second one
     assert rows(plain / "eval.csv") == rows(filmed / "eval.csv") and not (plain / "videos").exists()
@@ -488,6 +608,9 @@ def test_a_run_films_its_evaluations_and_its_numbers_stay(gl, cli):
 
 def test_videos_do_not_make_another_variant_and_are_refused_side_by_side(cli):
     assert cli("finetune", "agent=ddpg", "task=walker_run").code == 0
-    assert "is finished; nothing to do" in cli("finetune", "agent=ddpg", "task=walker_run", "save_video=true").out
+    assert (
+        "is finished; nothing to do"
+        in cli("finetune", "agent=ddpg", "task=walker_run", "save_video=true").out
+    )
     refused = cli("pretrain", "domain=tree_maze", "save_video=true")
     assert refused.code == 2 and "films one episode at a time" in refused.err

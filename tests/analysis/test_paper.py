@@ -1,4 +1,5 @@
-"""The paper's numbers as data: complete, re-added, and where they disagree with each other, both values are named."""
+"""The paper's numbers as data: complete, re-added, and where they disagree with each other, both
+values are named."""
 
 import re
 
@@ -14,7 +15,10 @@ RETURNS = {  # table: its methods, and how many of the twelve tasks it has
     "urlb": (BASELINES, 12),
     "ablation": (["amped", "no_rnd", "no_aninfonce", "no_surgery", "no_selector"], 12),
     "scaling": (["amped", "alpha=0", "alpha=100", "beta=0", "beta=1000"], 12),
-    "scaling_search": (["amped", None, None, None, None], 8),  # the others have other names in each domain
+    "scaling_search": (
+        ["amped", None, None, None, None],
+        8,
+    ),  # the others have other names in each domain
     "metra": (["amped", "metra_discrete", "metra_continuous"], 12),
     "projection": (["amped", "p=0.0", "p=1.0"], 12),
     "skills": (["amped", "skill_dim=8", "skill_dim=32"], 12),
@@ -23,29 +27,76 @@ RETURNS = {  # table: its methods, and how many of the twelve tasks it has
 }
 SUMMED = [name for name in RETURNS if name not in ("selection", "unique_skills")]
 MARKED = [name for name in RETURNS if name not in ("metra", "unique_skills")]
-KEYS = {**{name: ["domain", "task", "method"] for name in RETURNS},
-        "hours_pretrain": ["domain", "method"], "hours_finetune": ["domain", "method"],
-        "hyperparameters_urlb": ["group", "hyperparameter", "domain"], "hyperparameters_maze": ["hyperparameter"],
-        "maze_environment": ["maze", "parameter"], "claims": ["id"]}
-ROWS = {"ablation": 75, "claims": 159, "hours_finetune": 24, "hours_pretrain": 27, "hyperparameters_maze": 12,
-        "hyperparameters_urlb": 37, "maze_environment": 7, "metra": 45, "projection": 45, "scaling": 75,
-        "scaling_search": 50, "selection": 16, "skills": 45, "unique_skills": 4, "urlb": 144}
-CHECKED = {  # sums of all means and of all deviations, when every number was compared with the LaTeX source
-    "urlb": (145314, 8608), "ablation": (61678, 3209), "scaling": (62596, 2887), "scaling_search": (58976, 488),
-    "metra": (23810, 2430), "projection": (37532, 1716), "skills": (34582, 2603), "selection": (12129, 1133),
-    "unique_skills": (14.67, 4.42), "hours_pretrain": (287.64, 14.32), "hours_finetune": (8.58, 0.23)}
+KEYS = {
+    **{name: ["domain", "task", "method"] for name in RETURNS},
+    "hours_pretrain": ["domain", "method"],
+    "hours_finetune": ["domain", "method"],
+    "hyperparameters_urlb": ["group", "hyperparameter", "domain"],
+    "hyperparameters_maze": ["hyperparameter"],
+    "maze_environment": ["maze", "parameter"],
+    "claims": ["id"],
+}
+ROWS = {
+    "ablation": 75,
+    "claims": 159,
+    "hours_finetune": 24,
+    "hours_pretrain": 27,
+    "hyperparameters_maze": 12,
+    "hyperparameters_urlb": 37,
+    "maze_environment": 7,
+    "metra": 45,
+    "projection": 45,
+    "scaling": 75,
+    "scaling_search": 50,
+    "selection": 16,
+    "skills": 45,
+    "unique_skills": 4,
+    "urlb": 144,
+}
+# sums of all means and of all deviations, when every number was compared with the LaTeX source
+CHECKED = {
+    "urlb": (145314, 8608),
+    "ablation": (61678, 3209),
+    "scaling": (62596, 2887),
+    "scaling_search": (58976, 488),
+    "metra": (23810, 2430),
+    "projection": (37532, 1716),
+    "skills": (34582, 2603),
+    "selection": (12129, 1133),
+    "unique_skills": (14.67, 4.42),
+    "hours_pretrain": (287.64, 14.32),
+    "hours_finetune": (8.58, 0.23),
+}
 
 # Known disagreements of the paper with itself: (printed, what follows from the rest of the table).
-WRONG_SUMS = {("scaling", "quadruped", "beta=1000"): (2998, 2988),
-              ("metra", "quadruped", "metra_discrete"): (849, 848),  # rounding of four addends would explain 1
-              ("metra", "jaco", "metra_continuous"): (93, 92)}
+WRONG_SUMS = {
+    ("scaling", "quadruped", "beta=1000"): (2998, 2988),
+    ("metra", "quadruped", "metra_discrete"): (
+        849,
+        848,
+    ),  # rounding of four addends would explain 1
+    ("metra", "jaco", "metra_continuous"): (93, 92),
+}
 WRONG_TOTALS = {"becl": (5705, 5695), "diayn": (3747, 3739)}
-WRONG_UNDERLINES = {("urlb", "quadruped_jump"): {"amped": 699, "becl": 668}}  # only 699 is second, behind 720
-TWO_DEVIATIONS = {  # of the same ten runs of AMPED: (ablation, metra, skills), (scaling, search, projection, selection)
-    "quadruped_jump": (32, 34), "quadruped_run": (53, 56), "quadruped_stand": (67, 71), "quadruped_walk": (59, 62),
-    "jaco_reach_bottom_left": (32, 34), "jaco_reach_bottom_right": (25, 27), "jaco_reach_top_left": (39, 41),
-    "jaco_reach_top_right": (46, 49)}
-TWO_RND_ABLATIONS = {"walker": (2383, 2717), "quadruped": (2523, 2618), "jaco": (586, 504)}  # without RND, beta = 0
+WRONG_UNDERLINES = {
+    ("urlb", "quadruped_jump"): {"amped": 699, "becl": 668}
+}  # only 699 is second, behind 720
+# of the same ten runs of AMPED: (ablation, metra, skills), (scaling, search, projection, selection)
+TWO_DEVIATIONS = {
+    "quadruped_jump": (32, 34),
+    "quadruped_run": (53, 56),
+    "quadruped_stand": (67, 71),
+    "quadruped_walk": (59, 62),
+    "jaco_reach_bottom_left": (32, 34),
+    "jaco_reach_bottom_right": (25, 27),
+    "jaco_reach_top_left": (39, 41),
+    "jaco_reach_top_right": (46, 49),
+}
+TWO_RND_ABLATIONS = {
+    "walker": (2383, 2717),
+    "quadruped": (2523, 2618),
+    "jaco": (586, 504),
+}  # without RND, beta = 0
 
 WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
@@ -62,7 +113,7 @@ def sums(name, method):
     return cells(name, kind="sum", method=method).droplevel("task")
 
 
-# ------------------------------------------------------------------------------------------------ the files
+# ---------------------------------------------------------------------------------------- the files
 
 
 def test_every_table_is_named_here_and_in_its_readme():
@@ -99,7 +150,9 @@ def test_values_are_what_is_printed(name):
 
 
 def test_an_unknown_table_is_refused_with_those_that_exist():
-    with pytest.raises(FileNotFoundError, match="no table 'table_1' of the paper; choose from ablation, claims, "):
+    with pytest.raises(
+        FileNotFoundError, match="no table 'table_1' of the paper; choose from ablation, claims, "
+    ):
         load("table_1")
 
 
@@ -111,17 +164,22 @@ def test_every_method_has_every_task_and_only_scores_have_deviations(name):
     assert len(scores) == len(methods) * tasks and scores["task"].nunique() == tasks
     for task, rows in scores.groupby("task"):
         assert set(rows["domain"]) == {envs.TASKS[task]}
-        assert all(method in (None, found) for method, found in zip(methods, rows["method"], strict=True))
+        assert all(
+            method in (None, found) for method, found in zip(methods, rows["method"], strict=True)
+        )
     if name == "scaling_search":
-        assert (scores["std"].notna() == (scores["method"] == "amped")).all()  # the others are single runs
+        assert (
+            scores["std"].notna() == (scores["method"] == "amped")
+        ).all()  # the others are single runs
     else:
         assert scores["std"].notna().all()
     rest = table[table["kind"] != "score"]
     assert rest["std"].isna().all() and set(rest["kind"]) == {"urlb": {"sum", "total"}}.get(
-        name, {"sum"} if name in SUMMED else set())
+        name, {"sum"} if name in SUMMED else set()
+    )
 
 
-# ------------------------------------------------------------------------------------------------ arithmetic
+# --------------------------------------------------------------------------------------- arithmetic
 
 
 @pytest.mark.parametrize("name", SUMMED)
@@ -149,20 +207,31 @@ def test_bold_is_the_best_and_underlined_the_second_best_but_for_one(name):
         best, second = sorted(set(rows["mean"]), reverse=True)[:2]
         assert (rows["bold"] == (rows["mean"] == best)).all(), (name, task)
         if (rows["underlined"] != (rows["mean"] == second)).any():
-            unexpected[name, task] = dict(rows[rows["underlined"]][["method", "mean"]].to_numpy().tolist())
+            unexpected[name, task] = dict(
+                rows[rows["underlined"]][["method", "mean"]].to_numpy().tolist()
+            )
     assert unexpected == {key: value for key, value in WRONG_UNDERLINES.items() if key[0] == name}
 
 
 def test_the_same_runs_of_amped_have_one_mean_and_on_eight_tasks_two_deviations():
-    first, second = ("ablation", "metra", "skills"), ("scaling", "scaling_search", "projection", "selection")
+    first, second = (
+        ("ablation", "metra", "skills"),
+        ("scaling", "scaling_search", "projection", "selection"),
+    )
     reference = {value: cells("ablation", value, method="amped") for value in ("mean", "std")}
     for index, tables in enumerate((first, second)):
         for name in tables:
             method = "selector" if name == "selection" else "amped"
-            mean, std = (cells(name, value, kind="score", method=method) for value in ("mean", "std"))
+            mean, std = (
+                cells(name, value, kind="score", method=method) for value in ("mean", "std")
+            )
             assert (mean == reference["mean"][mean.index]).all(), name
             for (domain, task), value in std.items():
-                expected = TWO_DEVIATIONS[task][index] if task in TWO_DEVIATIONS else reference["std"][domain, task]
+                expected = (
+                    TWO_DEVIATIONS[task][index]
+                    if task in TWO_DEVIATIONS
+                    else reference["std"][domain, task]
+                )
                 assert value == expected, (name, task)
 
 
@@ -176,25 +245,33 @@ def test_the_main_table_is_amped_without_its_selector():
     for value in ("mean", "std"):
         main = cells("urlb", value, method="amped").drop(("all", "sum"))
         assert main.equals(cells("ablation", value, method="no_selector"))
-        random = cells("selection", value, method="random")  # "three seeds" there, yet the numbers of ten
+        random = cells(
+            "selection", value, method="random"
+        )  # "three seeds" there, yet the numbers of ten
         assert (random == main[random.index]).all()
 
 
 def test_without_rnd_and_beta_zero_are_printed_with_different_sums():
     without, zero = sums("ablation", "no_rnd"), sums("scaling", "beta=0")
-    assert {domain: (without[domain], zero[domain]) for domain in without.index} == TWO_RND_ABLATIONS
+    assert {
+        domain: (without[domain], zero[domain]) for domain in without.index
+    } == TWO_RND_ABLATIONS
 
 
-# ------------------------------------------------------------------------------------------- claims of the text
+# ------------------------------------------------------------------------------- claims of the text
 
 
 def numbers(quote):
     text = re.sub(r"(\d),(\d{3})\b", r"\1\2", quote)
-    found = {float(n) * {"": 1, "K": 1e3, "k": 1e3, "M": 1e6}[suffix]
-             for n, suffix in re.findall(r"(?<![\d.^])(\d+(?:\.\d+)?)([KkM]?)(?![a-z]*\^)", text)}
+    found = {
+        float(n) * {"": 1, "K": 1e3, "k": 1e3, "M": 1e6}[suffix]
+        for n, suffix in re.findall(r"(?<![\d.^])(\d+(?:\.\d+)?)([KkM]?)(?![a-z]*\^)", text)
+    }
     found |= {10.0 ** int(power) for power in re.findall(r"\b10\^(-\d+)", text)}
     found |= {float(power) for power in re.findall(r"R\^(\d+)", text)}
-    return found | {float(WORDS[word]) for word in re.findall(r"[a-z]+", text.lower()) if word in WORDS}
+    return found | {
+        float(WORDS[word]) for word in re.findall(r"[a-z]+", text.lower()) if word in WORDS
+    }
 
 
 def test_every_claim_stands_in_its_quote_of_at_most_twelve_words():
@@ -215,7 +292,9 @@ def test_the_percentages_of_the_component_ablation_follow_from_the_table():
 
 def test_sums_in_the_text_follow_from_the_tables():
     total = load("urlb").query("kind == 'total'").set_index("method")["mean"]
-    assert [total[m] for m in ("amped", "apt", "cic")] == [claim(f"total_{m}") for m in ("amped", "apt", "cic")]
+    assert [total[m] for m in ("amped", "apt", "cic")] == [
+        claim(f"total_{m}") for m in ("amped", "apt", "cic")
+    ]
     assert total.sort_values(ascending=False).index[:3].tolist() == ["amped", "apt", "cic"]
     for method in ("apt", "cic"):
         assert total["amped"] - total[method] == claim(f"total_{method}_behind")
@@ -233,9 +312,17 @@ def test_hours_in_the_text_do_not_follow_from_the_tables():
         hours = load(name).pivot(index="domain", columns="method", values="mean")
         return (hours["amped"] - hours[method]).round(2).to_dict()
 
-    assert above("hours_pretrain", "cic") == {"walker": 6.13, "quadruped": 6.02, "jaco": 6.11}  # text: 3 to 6
+    assert above("hours_pretrain", "cic") == {
+        "walker": 6.13,
+        "quadruped": 6.02,
+        "jaco": 6.11,
+    }  # text: 3 to 6
     assert (claim("pretrain_overhead_low"), claim("pretrain_overhead_high")) == (3, 6)
-    assert above("hours_finetune", "cic") == {"walker": 0.09, "quadruped": 0.06, "jaco": 0.05}  # text: 0.06 to 0.11
+    assert above("hours_finetune", "cic") == {
+        "walker": 0.09,
+        "quadruped": 0.06,
+        "jaco": 0.05,
+    }  # text: 0.06 to 0.11
     assert above("hours_finetune", "becl") == {"walker": 0.11, "quadruped": 0.06, "jaco": 0.03}
     assert (claim("finetune_overhead_low"), claim("finetune_overhead_high")) == (0.06, 0.11)
     # text: "a modest increase in runtime relative to competitive methods like CeSD and BeCL"
@@ -245,9 +332,14 @@ def test_hours_in_the_text_do_not_follow_from_the_tables():
 
 def test_cesd_is_ahead_of_amped_on_two_tasks_where_the_text_says_one():
     amped = cells("urlb", kind="score", method="amped")
-    ahead = {task for rival in ("cesd", "comsd")
-             for _, task in amped.index[cells("urlb", kind="score", method=rival) > amped]}
-    assert ahead == {"jaco_reach_top_left", "quadruped_stand"} and claim("cesd_comsd_exceptions") == 1
+    ahead = {
+        task
+        for rival in ("cesd", "comsd")
+        for _, task in amped.index[cells("urlb", kind="score", method=rival) > amped]
+    }
+    assert (
+        ahead == {"jaco_reach_top_left", "quadruped_stand"} and claim("cesd_comsd_exceptions") == 1
+    )
 
 
 def test_higher_returns_of_appendix_g_are_the_iqm_gains_and_not_those_of_the_totals():
@@ -258,7 +350,9 @@ def test_higher_returns_of_appendix_g_are_the_iqm_gains_and_not_those_of_the_tot
 
 
 def test_the_iqm_gains_fit_amped_with_its_selector_and_never_without():
-    for method, found in gains(np.random.default_rng(0)).set_index("method").to_dict("index").items():
+    for method, found in (
+        gains(np.random.default_rng(0)).set_index("method").to_dict("index").items()
+    ):
         assert found["without selector, high"] < found["printed"], method
         fits = found["with selector, low"] <= found["printed"] <= found["with selector, high"]
         assert fits == (method != "cesd"), method
@@ -267,12 +361,20 @@ def test_the_iqm_gains_fit_amped_with_its_selector_and_never_without():
 def test_tables_and_text_name_the_same_settings():
     table = load("hyperparameters_urlb")
     values = table.set_index(["group", "hyperparameter", "domain"])["value"]
-    default = load("scaling_search").query("method == 'amped'").groupby("domain")[["alpha", "beta"]].first()
+    default = (
+        load("scaling_search")
+        .query("method == 'amped'")
+        .groupby("domain")[["alpha", "beta"]]
+        .first()
+    )
     for domain, row in default.iterrows():
         for weight in ("alpha", "beta"):
             assert values["intrinsic reward", weight, domain] == row[weight]
-    for name, id in (("epsilon start", "epsilon_start"), ("epsilon end", "epsilon_end"),
-                     ("epsilon step", "epsilon_decay")):
+    for name, id in (
+        ("epsilon start", "epsilon_start"),
+        ("epsilon end", "epsilon_end"),
+        ("epsilon step", "epsilon_decay"),
+    ):
         assert values["skill selector", name, "all"] == claim(id)
     assert values["ddpg", "number of pre-training frames", "all"] == claim("pretrain_steps")
     assert values["ddpg", "number of fine-tuning frames", "all"] == claim("finetune_steps")
@@ -283,7 +385,14 @@ def test_tables_and_text_name_the_same_settings():
 
 def test_the_readme_lists_both_values_of_every_disagreement():
     text = (PAPER / "README.md").read_text().split("## Where the paper disagrees with itself")[1]
-    pairs = [*WRONG_SUMS.values(), *WRONG_TOTALS.values(), *TWO_DEVIATIONS.values(), *TWO_RND_ABLATIONS.values(),
-             *(tuple(marks.values()) for marks in WRONG_UNDERLINES.values())]
+    pairs = [
+        *WRONG_SUMS.values(),
+        *WRONG_TOTALS.values(),
+        *TWO_DEVIATIONS.values(),
+        *TWO_RND_ABLATIONS.values(),
+        *(tuple(marks.values()) for marks in WRONG_UNDERLINES.values()),
+    ]
     for pair in pairs:
-        assert any(all(re.search(rf"\b{int(n)}\b", item) for n in pair) for item in text.split("\n- ")), pair
+        assert any(
+            all(re.search(rf"\b{int(n)}\b", item) for n in pair) for item in text.split("\n- ")
+        ), pair

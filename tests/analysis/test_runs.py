@@ -12,7 +12,10 @@ from analysis.frames.runs import read_curves, read_runs, read_train
 from tests.kit.cli import rows
 from utils import UserError, read_json
 
-PRETRAIN, FINETUNE = "pretrain/walker/amped/smoke/seed_1", "finetune/walker_run/amped/smoke/switching/seed_1"
+PRETRAIN, FINETUNE = (
+    "pretrain/walker/amped/smoke/seed_1",
+    "finetune/walker_run/amped/smoke/switching/seed_1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def edit(path, **changes):
     path.write_text(json.dumps({**read_json(path), **changes}))
 
 
-# ------------------------------------------------------------------------------------------------------------ runs
+# --------------------------------------------------------------------------------------------- runs
 
 
 def test_a_row_holds_what_result_and_config_say(root):
@@ -48,8 +51,19 @@ def test_a_row_holds_what_result_and_config_say(root):
     assert tuple(table.columns) == runs.COLUMNS and len(table) == 2
     assert set(table["state"]) == {"finished"} and set(table["problem"]) == {""}
     row, result = only(table, phase="finetune"), read_json(root / FINETUNE / "result.json")
-    for name in ("domain", "task", "agent", "variant", "skills", "seed", "frame", "score", "expert_score", "normalized",
-                 "wall_seconds"):
+    for name in (
+        "domain",
+        "task",
+        "agent",
+        "variant",
+        "skills",
+        "seed",
+        "frame",
+        "score",
+        "expert_score",
+        "normalized",
+        "wall_seconds",
+    ):
         assert row[name] == result[name], name
     git = result["git"] or {"commit": None, "dirty": None}
     assert (row["commit"], row["dirty"]) == (git["commit"], git["dirty"])
@@ -83,7 +97,9 @@ def test_a_run_that_has_only_begun_is_unfinished(root):
 
 
 DAMAGE = {
-    "truncated": lambda run: (run / "result.json").write_text((run / "result.json").read_text()[:200]),
+    "truncated": lambda run: (run / "result.json").write_text(
+        (run / "result.json").read_text()[:200]
+    ),
     "empty": lambda run: (run / "result.json").write_text(""),
     "no mapping": lambda run: (run / "result.json").write_text("[1, 2]"),
     "a word for a score": lambda run: edit(run / "result.json", score="high"),
@@ -99,9 +115,16 @@ DAMAGE = {
     "config of another kind": lambda run: (run / "config.yaml").write_text("- 1\n"),
     "curve cut": lambda run: (run / "eval.csv").write_text("frame,return_mean\n0,1\n40,1\n"),
     "curve overwritten": lambda run: (run / "eval.csv").write_bytes(b"\xff\x00" * 50),
-    "curve with a short line": lambda run: (run / "eval.csv").write_text("frame,return_mean\n0,1\n40\n80,1\n"),
-    "curve of words": lambda run: (run / "eval.csv").write_text("frame,return_mean\n0,1\n80,high\n"),
-    "curve in the result": lambda run: ((run / "eval.csv").unlink(), edit(run / "result.json", curve=[{"at": 80}])),
+    "curve with a short line": lambda run: (run / "eval.csv").write_text(
+        "frame,return_mean\n0,1\n40\n80,1\n"
+    ),
+    "curve of words": lambda run: (run / "eval.csv").write_text(
+        "frame,return_mean\n0,1\n80,high\n"
+    ),
+    "curve in the result": lambda run: (
+        (run / "eval.csv").unlink(),
+        edit(run / "result.json", curve=[{"at": 80}]),
+    ),
 }
 
 
@@ -111,7 +134,12 @@ def test_a_damaged_run_is_a_row_that_says_so_and_has_no_score(root, damage):
     table = read_runs(root)
     row = only(table, phase="finetune")
     assert row["state"] == "unreadable" and row["problem"] and np.isnan(row["score"]), row
-    assert (row["task"], row["agent"], row["seed"], row["domain"]) == ("walker_run", "amped", 1, "walker")
+    assert (row["task"], row["agent"], row["seed"], row["domain"]) == (
+        "walker_run",
+        "amped",
+        1,
+        "walker",
+    )
     assert only(table, phase="pretrain")["state"] == "finished"
 
 
@@ -143,7 +171,7 @@ def test_no_runs_and_no_directory(tmp_path):
         read_runs(tmp_path / "nothing")
 
 
-# ---------------------------------------------------------------------------------------------------------- curves
+# ------------------------------------------------------------------------------------------- curves
 
 
 def test_curves_are_those_of_eval_csv(root):
@@ -162,9 +190,13 @@ def test_metrics_are_those_of_train_csv_with_gaps_as_nan(root):
     table, wanted = read_train([root / PRETRAIN], names), rows(root / PRETRAIN / "train.csv")
     assert list(table.columns) == ["path", "frame", *names] and table["frame"].dtype == int
     for name in names:
-        assert table[name].tolist() == pytest.approx([float(row[name] or "nan") for row in wanted], nan_ok=True)
+        assert table[name].tolist() == pytest.approx(
+            [float(row[name] or "nan") for row in wanted], nan_ok=True
+        )
     assert table["surgery/sample_conflict"].isna().any()
-    with pytest.raises(UserError, match=r"train.csv has no surgery/none; it has frame, .*surgery/dot"):
+    with pytest.raises(
+        UserError, match=r"train.csv has no surgery/none; it has frame, .*surgery/dot"
+    ):
         read_train([root / PRETRAIN], ["surgery/none"])
     assert read_train([], names).empty
 
@@ -172,7 +204,9 @@ def test_metrics_are_those_of_train_csv_with_gaps_as_nan(root):
 def test_a_damaged_curve_is_an_error_that_names_the_run(root):
     (root / FINETUNE / "eval.csv").write_text("frame,return_mean\n0,1\n40\n80,1\n")
     (root / PRETRAIN / "train.csv").write_text("frame,fps\n10,1\nten,1\n")
-    with pytest.raises(UserError, match=r"switching/seed_1: eval.csv, line 3, is not a row of a run"):
+    with pytest.raises(
+        UserError, match=r"switching/seed_1: eval.csv, line 3, is not a row of a run"
+    ):
         read_curves([root / FINETUNE])
     with pytest.raises(UserError, match=r"smoke/seed_1: train.csv, line 3"):
         read_train([root / PRETRAIN], ["fps"])
@@ -180,5 +214,9 @@ def test_a_damaged_curve_is_an_error_that_names_the_run(root):
 
 def test_types_do_not_depend_on_which_runs_there_are(root):
     floats = ["frame", "score", "expert_score", "normalized", "wall_seconds", "best_score"]
-    for table in (read_runs(root), read_runs(root / "pretrain"), read_runs(root / PRETRAIN / "snapshots")):
+    for table in (
+        read_runs(root),
+        read_runs(root / "pretrain"),
+        read_runs(root / PRETRAIN / "snapshots"),
+    ):
         assert all(pd.api.types.is_float_dtype(table[name]) for name in floats)

@@ -18,7 +18,9 @@ def test_the_table_is_made_of_the_runs_and_names_what_is_missing(cli):
         assert cli("finetune", *args, "task=walker_run", f"skills={skills}").code == 0
     variant = cli.root / "finetune/walker_run/diayn/smoke,skill_dim=2"
     text, (row,), missing = selection.report([variant])
-    assert missing == [f"{variant}: {regime}" for regime in ("selector_release", "single skill", "oracle best")]
+    assert missing == [
+        f"{variant}: {regime}" for regime in ("selector_release", "single skill", "oracle best")
+    ]
     score = read_json(variant / "selector/seed_1/result.json")["score"]
     assert row["selector"].startswith(f"{score:.0f} +-") and row["oracle best"] == "-"
     assert "| - | - |" in text.splitlines()[-1]  # no oracle: no agreement
@@ -40,7 +42,9 @@ def test_the_table_is_made_of_the_runs_and_names_what_is_missing(cli):
     out = cli.root.parent / "tables"
     command = [sys.executable, "-m", "analysis.selection", str(variant), "--out", str(out)]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert (out / "selection.md").read_text() == text and f"missing: {variant}: selector_release" in shown
+    assert (
+        out / "selection.md"
+    ).read_text() == text and f"missing: {variant}: selector_release" in shown
     with (out / "selection.csv").open() as file:
         assert list(csv.DictReader(file)) == [row]
 

@@ -1,4 +1,5 @@
-"""The conflict that one critic with two targets has built in, and p as a weight of the two rewards."""
+"""The conflict that one critic with two targets has built in, and p as a weight of the two
+rewards."""
 
 import itertools
 
@@ -19,7 +20,14 @@ from analysis.theory.critics import (
     make_transitions,
     offset_share,
 )
-from analysis.theory.structure import halves, make_surgery, position, sample_conflicts, settle, surgery_weights
+from analysis.theory.structure import (
+    halves,
+    make_surgery,
+    position,
+    sample_conflicts,
+    settle,
+    surgery_weights,
+)
 from utils import Streams
 
 
@@ -29,13 +37,20 @@ def normal(*shape, seed=0):
 
 def outcomes(g, h):
     """Both sides of Algorithm 1's coin."""
-    return [ProjectConflict(p=p, first="diversity")({"diversity": g, "exploration": h}) for p in (1.0, 0.0)]
+    return [
+        ProjectConflict(p=p, first="diversity")({"diversity": g, "exploration": h})
+        for p in (1.0, 0.0)
+    ]
 
 
 def one_critic(seed=0, rows=40):
     torch.manual_seed(seed)
     net = mlp(3, 8, 1).double()
-    x, y1, y2 = normal(rows, 3, seed=seed), normal(rows, 1, seed=seed + 1), normal(rows, 1, seed=seed + 2)
+    x, y1, y2 = (
+        normal(rows, 3, seed=seed),
+        normal(rows, 1, seed=seed + 1),
+        normal(rows, 1, seed=seed + 2),
+    )
     return net, x, y1, y2
 
 
@@ -43,7 +58,7 @@ def gradient(net, x, y):
     return flat_grad((net(x) - y).square().mean(), list(net.parameters()), retain_graph=False)
 
 
-# ----------------------------------------------------------------------------------------------- facts 1 and 2
+# ------------------------------------------------------------------------------------ facts 1 and 2
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -65,7 +80,9 @@ def test_the_bootstrap_does_not_move_what_separates_the_gradients():
     _, after = halves(gradient(net, x, y1 + shift), gradient(net, x, y2 + shift))
     torch.testing.assert_close(before, after)
     common, _ = halves(gradient(net, x, y1), gradient(net, x, y2))
-    torch.testing.assert_close(common, gradient(net, x, (y1 + y2) / 2))  # the error against the mean target
+    torch.testing.assert_close(
+        common, gradient(net, x, (y1 + y2) / 2)
+    )  # the error against the mean target
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,8 +95,12 @@ def test_gradients_conflict_where_their_difference_is_longer_than_their_sum(seed
 
 @pytest.mark.parametrize("scale", [1.01, 3.0, 50.0])
 def test_at_a_stationary_point_rewards_that_differ_only_in_scale_have_cosine_minus_one(scale):
-    # a linear critic, so that the stationary point of the summed loss is known: least squares on the mean target
-    x, reward = torch.cat([normal(50, 4), torch.ones(50, 1, dtype=torch.float64)], 1), normal(50, 1, seed=1).exp()
+    # a linear critic, so that the stationary point of the summed loss is known: least squares on
+    # the mean target
+    x, reward = (
+        torch.cat([normal(50, 4), torch.ones(50, 1, dtype=torch.float64)], 1),
+        normal(50, 1, seed=1).exp(),
+    )
     net = nn.Linear(5, 1, bias=False).double()
     net.weight.data = torch.linalg.lstsq(x, (1 + scale) / 2 * reward).solution.T
     g, h = gradient(net, x, reward), gradient(net, x, scale * reward)
@@ -87,7 +108,7 @@ def test_at_a_stationary_point_rewards_that_differ_only_in_scale_have_cosine_min
     assert g.norm() > 1e-3
 
 
-# ------------------------------------------------------------------------------------------ fact 3: what p does
+# ------------------------------------------------------------------------------ fact 3: what p does
 
 
 @pytest.mark.parametrize("seed, p", itertools.product(range(6), (0.0, 0.3, 0.8, 1.0)))
@@ -124,10 +145,12 @@ def test_the_plain_sum_settles_in_the_middle_and_stays():
     assert mean == pytest.approx(0.5) and deviation < 1e-6
 
 
-# ------------------------------------------------------------------------------------------- the learner's critic
+# ----------------------------------------------------------------------------- the learner's critic
 
 
-def critic(relation="unrelated", scale=4.0, discount=0.0, updates=150, words=("surgery=sum",), watch=False):
+def critic(
+    relation="unrelated", scale=4.0, discount=0.0, updates=150, words=("surgery=sum",), watch=False
+):
     batch = make_transitions(relation, scale, discount, Streams(1).torch("rewards"))
     learner, metrics = evaluate_policy(batch, 1, words, updates, watch=watch)
     return learner, metrics, batch
@@ -145,14 +168,18 @@ def test_a_fixed_memory_gives_rows_as_they_are():
     batch = make_transitions("unrelated", 2.0, 0.9, Streams(0).torch("rewards"))
     sample = Transitions(batch, torch.Generator().manual_seed(0)).sample(7)
     rows = [int((batch.obs == obs).all(1).nonzero()) for obs in sample.obs]
-    assert torch.equal(sample.reward, batch.reward[rows]) and torch.equal(sample.skill, batch.skill[rows])
+    assert torch.equal(sample.reward, batch.reward[rows]) and torch.equal(
+        sample.skill, batch.skill[rows]
+    )
 
 
 @pytest.mark.parametrize("p, expected", [(0.0, 0.0), (1.0, 1.0), (None, 0.5)])
 def test_p_moves_the_critic_from_one_reward_to_the_other(p, expected):
     learner, _, batch = critic(words=("surgery=sum",) if p is None else (f"p={p}",))
     (weight,) = position(learner, batch)
-    assert weight == pytest.approx(expected, abs=0.2)  # near an end the winner's gradient is noise: see structure.py
+    assert weight == pytest.approx(
+        expected, abs=0.2
+    )  # near an end the winner's gradient is noise: see structure.py
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
@@ -162,8 +189,14 @@ def test_with_a_head_per_stream_p_moves_nothing(p):
 
 
 def test_agreeing_rewards_oppose_each_other_in_one_critic_once_their_scales_differ_but_not_in_two_heads():
-    same, apart = (late_means(critic("aligned", scale, 0.9, watch=True)[1]) for scale in (1.0, 30.0))
-    assert same["conflict"] == 0 and same["cosine"] == pytest.approx(1) and same["sample_conflict"] == 0
+    same, apart = (
+        late_means(critic("aligned", scale, 0.9, watch=True)[1]) for scale in (1.0, 30.0)
+    )
+    assert (
+        same["conflict"] == 0
+        and same["cosine"] == pytest.approx(1)
+        and same["sample_conflict"] == 0
+    )
     assert apart["conflict"] > 0.95 and apart["cosine"] < -0.6 and apart["sample_conflict"] > 0.5
     words = ("surgery=sum", "learner.critic_heads=per_stream")
     heads = late_means(critic("aligned", 30.0, 0.9, words=words, watch=True)[1])
@@ -173,7 +206,9 @@ def test_agreeing_rewards_oppose_each_other_in_one_critic_once_their_scales_diff
 def test_the_offset_share_is_one_for_constant_rewards_and_small_for_rewards_of_one_mean():
     learner, _, batch = critic(updates=3, discount=0.9)
     level = torch.ones(len(batch.obs), 1)
-    assert offset_share(learner, batch, {"a": level, "b": 5 * level}).item() == pytest.approx(1, abs=1e-4)
+    assert offset_share(learner, batch, {"a": level, "b": 5 * level}).item() == pytest.approx(
+        1, abs=1e-4
+    )
     rewards, _ = GivenRewards().rewards(batch)
     centred = {name: r - r.mean() for name, r in rewards.items()}
     assert abs(offset_share(learner, batch, centred).item()) < 1e-3
@@ -191,8 +226,17 @@ def test_the_study_draws_every_part(monkeypatch):
     monkeypatch.setattr(structure, "PROBABILITIES", (0.5,))
     monkeypatch.setattr(structure, "FACTORS", (1.0,))
     monkeypatch.setattr(structure, "settle", lambda surgery: (0.5, 0.0))
-    monkeypatch.setattr(structure, "amped_run", lambda factor, heads, seed, frames: {
-        "conflict": 1.0, "sample_conflict": 0.5, "cosine": -0.9, "diversity": 0.1, "exploration": 3.0})
+    monkeypatch.setattr(
+        structure,
+        "amped_run",
+        lambda factor, heads, seed, frames: {
+            "conflict": 1.0,
+            "sample_conflict": 0.5,
+            "cosine": -0.9,
+            "diversity": 0.1,
+            "exploration": 3.0,
+        },
+    )
     rows, figure, summary = structure.study(1, updates=12, frames=0)
     assert {row["part"] for row in rows} == {"scale", "mixing", "run"} and len(figure.axes) == 4
     assert "ratio 30: conflict 1.00 per update" in summary

@@ -14,13 +14,29 @@ from analysis.scores.tables import MARKDOWN, Entry, compare, escape, marked, spe
 from experiment import paper
 from utils import UserError
 
-RETURNS = ["ablation", "metra", "projection", "scaling", "scaling_search", "selection", "skills", "urlb"]
-PAPER = pd.DataFrame([
-    ("walker", "walker_run", "score", "amped", 20, 3), ("walker", "walker_run", "score", "cic", 30, 1),
-    ("walker", "walker_walk", "score", "amped", 50, 2), ("walker", "walker_walk", "score", "cic", 50, 4),
-    ("walker", "sum", "sum", "amped", 70, np.nan), ("walker", "sum", "sum", "cic", 80, np.nan),
-    ("all", "total", "total", "amped", 70, np.nan), ("all", "total", "total", "cic", 80, np.nan),
-], columns=["domain", "task", "kind", "method", "mean", "std"])
+RETURNS = [
+    "ablation",
+    "metra",
+    "projection",
+    "scaling",
+    "scaling_search",
+    "selection",
+    "skills",
+    "urlb",
+]
+PAPER = pd.DataFrame(
+    [
+        ("walker", "walker_run", "score", "amped", 20, 3),
+        ("walker", "walker_run", "score", "cic", 30, 1),
+        ("walker", "walker_walk", "score", "amped", 50, 2),
+        ("walker", "walker_walk", "score", "cic", 50, 4),
+        ("walker", "sum", "sum", "amped", 70, np.nan),
+        ("walker", "sum", "sum", "cic", 80, np.nan),
+        ("all", "total", "total", "amped", 70, np.nan),
+        ("all", "total", "total", "cic", 80, np.nan),
+    ],
+    columns=["domain", "task", "kind", "method", "mean", "std"],
+)
 
 
 def ours(*rows):
@@ -30,15 +46,24 @@ def ours(*rows):
 def lines(table):
     """The cells of its Markdown, without the caption and the notes."""
     found = [line for line in table.markdown().splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (found[0], *found[2:])]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in (found[0], *found[2:])
+    ]
 
 
-COMPLETE = ours(("amped", "walker_run", 1, 10.0), ("amped", "walker_run", 2, 14.0), ("amped", "walker_walk", 1, 60.0),
-                ("amped", "walker_walk", 2, 60.0), ("cic", "walker_run", 1, 31.0), ("cic", "walker_run", 2, 33.0),
-                ("cic", "walker_walk", 1, 40.0), ("cic", "walker_walk", 2, 50.0))
+COMPLETE = ours(
+    ("amped", "walker_run", 1, 10.0),
+    ("amped", "walker_run", 2, 14.0),
+    ("amped", "walker_walk", 1, 60.0),
+    ("amped", "walker_walk", 2, 60.0),
+    ("cic", "walker_run", 1, 31.0),
+    ("cic", "walker_run", 2, 33.0),
+    ("cic", "walker_walk", 1, 40.0),
+    ("cic", "walker_walk", 2, 50.0),
+)
 
 
-# --------------------------------------------------------------------------------------------------------- returns
+# ------------------------------------------------------------------------------------------ returns
 
 
 def test_means_sample_deviations_sums_and_differences_by_hand():
@@ -56,9 +81,12 @@ def test_means_sample_deviations_sums_and_differences_by_hand():
         ["", "difference", "+2", "-3"],
         ["total", "ours", "<u>72</u> ± 3", "**77** ± 8"],
         ["", "paper", "<u>70</u>", "**80**"],
-        ["", "difference", "+2", "-3"]]
-    assert table.caption == ("Episode returns; ± of ours is the sample standard deviation (n - 1) over 2 seeds unless "
-                             "stated.")
+        ["", "difference", "+2", "-3"],
+    ]
+    assert table.caption == (
+        "Episode returns; ± of ours is the sample standard deviation (n - 1) over 2 seeds unless "
+        "stated."
+    )
     assert table.notes == []
 
 
@@ -70,8 +98,12 @@ def test_partial_runs_show_dashes_and_how_many_seeds_there_are():
         ["", "difference", "-10", "+2"],
         ["walker walk", "ours", "60 ± 0", "-"],  # nothing is best of one
         ["", "paper", "**50** ± 2", "**50** ± 4"],
-        ["", "difference", "+10", "-"]]
-    assert lines(table)[7][2:] == ["70 (1 seed)", "-"]  # the sum of the one seed that has both tasks
+        ["", "difference", "+10", "-"],
+    ]
+    assert lines(table)[7][2:] == [
+        "70 (1 seed)",
+        "-",
+    ]  # the sum of the one seed that has both tasks
 
 
 def test_one_seed_has_no_deviation_and_the_caption_says_so():
@@ -81,14 +113,21 @@ def test_one_seed_has_no_deviation_and_the_caption_says_so():
 
 
 def test_a_method_of_ours_only_gets_a_column_and_other_tasks_a_note():
-    rows = ours(("amped_release", "walker_run", 1, 25.0), ("amped", "jaco_reach_top_left", 1, 5.0),
-                ("amped", "walker_run", 1, np.nan))
+    rows = ours(
+        ("amped_release", "walker_run", 1, 25.0),
+        ("amped", "jaco_reach_top_left", 1, 5.0),
+        ("amped", "walker_run", 1, np.nan),
+    )
     table = compare(rows, PAPER)
     assert lines(table)[0][2:] == ["AMPED", "CIC", "AMPED (release)"]
-    assert lines(table)[1:3] == [["walker run", "ours", "-", "-", "25"],
-                                 ["", "paper", "<u>20</u> ± 3", "**30** ± 1", "-"]]  # no difference: no line of it
-    assert table.notes == ["Not in the paper's table, so left out: jaco_reach_top_left.",
-                           "No finite score: amped walker_run seed 1."]
+    assert lines(table)[1:3] == [
+        ["walker run", "ours", "-", "-", "25"],
+        ["", "paper", "<u>20</u> ± 3", "**30** ± 1", "-"],
+    ]  # no difference: no line of it
+    assert table.notes == [
+        "Not in the paper's table, so left out: jaco_reach_top_left.",
+        "No finite score: amped walker_run seed 1.",
+    ]
 
 
 def test_two_runs_for_one_cell_are_refused():
@@ -100,11 +139,17 @@ def test_two_runs_for_one_cell_are_refused():
 def test_without_runs_the_papers_table_stands_alone_with_its_marks(name):
     printed = paper.load(name)
     table = compare(None, printed)
-    assert table.notes == ["No runs of ours."] and {line[1] for line in lines(table)[1:]} == {"paper"}
+    assert table.notes == ["No runs of ours."] and {line[1] for line in lines(table)[1:]} == {
+        "paper"
+    }
     assert len(lines(table)) == 1 + printed.groupby(["domain", "task"]).ngroups
     if "bold" in printed:
-        wrong = {("urlb", "quadruped_jump", "becl")}  # underlined by mistake (results/paper/README.md)
-        marks = {(r.task if r.kind == "score" else r.domain, r.method): r for r in printed.itertuples()}
+        wrong = {
+            ("urlb", "quadruped_jump", "becl")
+        }  # underlined by mistake (results/paper/README.md)
+        marks = {
+            (r.task if r.kind == "score" else r.domain, r.method): r for r in printed.itertuples()
+        }
         for row in (line for block in table.blocks for line in block):
             key = row.row.replace(" ", "_").removesuffix("_sum").replace("total", "all")
             for method, entry in zip(table.methods, row.entries, strict=True):
@@ -136,23 +181,39 @@ def test_marks_go_to_the_two_largest_printed_values(seed):
 
 
 def test_values_that_print_alike_share_a_mark():
-    assert [entry.mark for entry in marked([Entry(12.4), Entry(11.8), Entry(3.0)], 0)] == ["best", "best", "second"]
+    assert [entry.mark for entry in marked([Entry(12.4), Entry(11.8), Entry(3.0)], 0)] == [
+        "best",
+        "best",
+        "second",
+    ]
 
 
-# ---------------------------------------------------------------------------------------------------------- output
+# ------------------------------------------------------------------------------------------- output
 
 
-@pytest.mark.parametrize(("value", "digits", "signed", "text"), [
-    (12.5, 0, False, "12"), (0.04, 0, False, "0.04"), (0, 0, False, "0"), (-0.2, 0, True, "+0"),
-    (3.456, 2, False, "3.46"), (0.00028, 2, False, "0.0003"), (-8, 0, True, "-8"), (8, 0, True, "+8"),
-    (-3.2, 1, False, "-3.2")])
+@pytest.mark.parametrize(
+    ("value", "digits", "signed", "text"),
+    [
+        (12.5, 0, False, "12"),
+        (0.04, 0, False, "0.04"),
+        (0, 0, False, "0"),
+        (-0.2, 0, True, "+0"),
+        (3.456, 2, False, "3.46"),
+        (0.00028, 2, False, "0.0003"),
+        (-8, 0, True, "-8"),
+        (8, 0, True, "+8"),
+        (-3.2, 1, False, "-3.2"),
+    ],
+)
 def test_numbers_are_rounded_without_vanishing(value, digits, signed, text):
     assert spell(value, digits, signed=signed) == text
 
 
 def test_latex_escapes_what_tex_would_read():
-    assert escape(r"a_b & 5% $x$ #1 {y} ~ ^ \z ±") == (r"a\_b \& 5\% \$x\$ \#1 \{y\} \textasciitilde{} "
-                                                      r"\textasciicircum{} \textbackslash{}z $\pm$")
+    assert escape(r"a_b & 5% $x$ #1 {y} ~ ^ \z ±") == (
+        r"a\_b \& 5\% \$x\$ \#1 \{y\} \textasciitilde{} "
+        r"\textasciicircum{} \textbackslash{}z $\pm$"
+    )
     text = compare(ours(("my_method", "walker_run", 1, 5.0)), PAPER, caption="50% of x_y").latex()
     assert r"\caption{50\% of x\_y; ours are of one seed" in text and r"my\_method \\" in text
     assert not re.search(r"(?<!\\)[_#]", text)
@@ -175,26 +236,48 @@ def test_bars_in_a_name_do_not_break_markdown():
     assert r"a\|b" in table.markdown()
 
 
-# ----------------------------------------------------------------------------------------------------------- hours
+# -------------------------------------------------------------------------------------------- hours
 
 
 def run(**values):
-    return {**dict.fromkeys(COLUMNS), "phase": "pretrain", "domain": "walker", "method": "amped", "state": "finished",
-            "device": "cpu", "threads": 2, "frame": 1000.0, "wall_seconds": 3600.0, **values}
+    return {
+        **dict.fromkeys(COLUMNS),
+        "phase": "pretrain",
+        "domain": "walker",
+        "method": "amped",
+        "state": "finished",
+        "device": "cpu",
+        "threads": 2,
+        "frame": 1000.0,
+        "wall_seconds": 3600.0,
+        **values,
+    }
 
 
 def test_hours_name_the_machine_and_stand_beside_the_papers():
-    runs = pd.DataFrame([run(), run(wall_seconds=10800.0), run(device="cuda", frame=2e6, method="cic"),
-                         run(state="unfinished", wall_seconds=None), run(phase="finetune"), run(domain="tree_maze")])
+    runs = pd.DataFrame(
+        [
+            run(),
+            run(wall_seconds=10800.0),
+            run(device="cuda", frame=2e6, method="cic"),
+            run(state="unfinished", wall_seconds=None),
+            run(phase="finetune"),
+            run(domain="tree_maze"),
+        ]
+    )
     table = wall_clock(runs, "pretrain")
     shown = lines(table)
     assert shown[1][:3] == ["walker", "ours: cpu, 2 threads, 1,000 frames", "2.00 ± 1.41 (2 runs)"]
     assert shown[2][:5] == ["", "ours: cuda, 2 threads, 2,000,000 frames", "-", "-", "1.00 (1 run)"]
-    assert shown[3][:3] == ["", "paper: NVIDIA RTX 3060, AMD Ryzen 7 7700, 2,000,000 steps", "13.47 ± 0.06"]
+    assert shown[3][:3] == [
+        "",
+        "paper: NVIDIA RTX 3060, AMD Ryzen 7 7700, 2,000,000 steps",
+        "13.47 ± 0.06",
+    ]
     assert len(shown) == 6 and shown[4][0] == "quadruped" and "paper" in shown[4][1]
     assert table.notes == ["1 run left out: unfinished."]
     assert "**" not in table.markdown()
-    assert "walker,\"ours: cpu, 2 threads, 1,000 frames\",amped,2.0,1.414" in table.csv()
+    assert 'walker,"ours: cpu, 2 threads, 1,000 frames",amped,2.0,1.414' in table.csv()
 
 
 @pytest.mark.parametrize("phase", ["pretrain", "finetune"])

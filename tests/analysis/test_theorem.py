@@ -8,7 +8,16 @@ import pytest
 from scipy.stats import binom
 
 from analysis.theory import theorem
-from analysis.theory.chains import Chain, Instance, count, counter_example, occupancy, separated, step_weights, sticky
+from analysis.theory.chains import (
+    Chain,
+    Instance,
+    count,
+    counter_example,
+    occupancy,
+    separated,
+    step_weights,
+    sticky,
+)
 from analysis.theory.theorem import (
     bound,
     distance,
@@ -42,11 +51,18 @@ def occupancy_loop(chain, horizon, discount=1.0):
 
 
 def exact_error(instance, n, discount=1.0):
-    """The probability of a wrong or tied choice, without any sampling: visits of n trajectories by convolution."""
-    chain, horizon, weight = instance.target, instance.horizon, [discount**t for t in range(instance.horizon)]
+    """The probability of a wrong or tied choice, without any sampling: visits of n trajectories by
+    convolution."""
+    chain, horizon, weight = (
+        instance.target,
+        instance.horizon,
+        [discount**t for t in range(instance.horizon)],
+    )
     states, one = range(len(chain.start)), {}
     for path, chance in paths(chain, horizon):
-        visits = tuple(round(sum(w for w, s in zip(weight, path) if s == state), 9) for state in states)
+        visits = tuple(
+            round(sum(w for w, s in zip(weight, path) if s == state), 9) for state in states
+        )
         one[visits] = one.get(visits, 0.0) + chance
     total = {tuple(0.0 for _ in states): 1.0}
     for _ in range(n):
@@ -70,14 +86,21 @@ def small_instance(seed, states=2):
     rng = np.random.default_rng(seed)
     while True:
         horizon, stay = int(rng.integers(1, 4)), rng.random()
-        chains = [Chain(rng.dirichlet(np.ones(states)),
-                        stay * np.eye(states) + (1 - stay) * rng.dirichlet(np.ones(states), states)) for _ in range(3)]
-        instance = Instance(Chain(chains[0].start, 0.9 * chains[0].move + 0.1 * chains[1].move), chains, horizon)
+        chains = [
+            Chain(
+                rng.dirichlet(np.ones(states)),
+                stay * np.eye(states) + (1 - stay) * rng.dirichlet(np.ones(states), states),
+            )
+            for _ in range(3)
+        ]
+        instance = Instance(
+            Chain(chains[0].start, 0.9 * chains[0].move + 0.1 * chains[1].move), chains, horizon
+        )
         if known_margin(instance).value > 0.15:
             return instance
 
 
-# ------------------------------------------------------------------------------------------------- definitions
+# -------------------------------------------------------------------------------------- definitions
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.6])
@@ -85,7 +108,9 @@ def small_instance(seed, states=2):
 def test_occupancy_is_the_mean_over_all_trajectories(states, discount):
     instance = small_instance(5, states)
     for chain in (instance.target, *instance.skills):
-        np.testing.assert_allclose(occupancy(chain, 4, discount), occupancy_loop(chain, 4, discount), atol=1e-12)
+        np.testing.assert_allclose(
+            occupancy(chain, 4, discount), occupancy_loop(chain, 4, discount), atol=1e-12
+        )
 
 
 def test_margin_by_hand():
@@ -112,7 +137,10 @@ def test_a_positive_margin_makes_the_best_skill_unique():
     for seed in range(30):
         instance = random_instance(np.random.default_rng(seed))
         target = occupancy(instance.target, instance.horizon)
-        assert np.sort(distance(target, occupancies(instance)))[1] > known_margin(instance).epsilon + 0.1
+        assert (
+            np.sort(distance(target, occupancies(instance)))[1]
+            > known_margin(instance).epsilon + 0.1
+        )
 
 
 def test_counts_are_shares_whose_mean_is_the_occupancy():
@@ -120,7 +148,9 @@ def test_counts_are_shares_whose_mean_is_the_occupancy():
     for discount in (1.0, 0.5):
         counted = count(instance.target, instance.horizon, 7, 4000, rng, discount)
         np.testing.assert_allclose(counted.sum(1), 1)
-        np.testing.assert_allclose(counted.mean(0), occupancy(instance.target, instance.horizon, discount), atol=0.015)
+        np.testing.assert_allclose(
+            counted.mean(0), occupancy(instance.target, instance.horizon, discount), atol=0.015
+        )
 
 
 def test_a_trajectory_that_stays_is_one_sample_and_one_that_moves_is_many():
@@ -130,7 +160,7 @@ def test_a_trajectory_that_stays_is_one_sample_and_one_that_moves_is_many():
     np.testing.assert_allclose([frozen.var(), free.var()], [0.21, 0.021], rtol=0.1)
 
 
-# --------------------------------------------------------------------------------------------------- the bound
+# ---------------------------------------------------------------------------------------- the bound
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -150,20 +180,26 @@ def test_the_exact_error_never_passes_the_bound_nor_the_one_without_the_horizon(
         assert error <= bound(n, states, instance.horizon, gap)
         assert error <= sharper_bound(n, states, gap)
         informative += sharper_bound(n, states, gap) < 1
-    assert informative > 5 or states == 3  # with three states the enumeration ends before the bound says much
+    assert (
+        informative > 5 or states == 3
+    )  # with three states the enumeration ends before the bound says much
 
 
 def test_the_bound_holds_in_every_random_instance():
     rng = np.random.default_rng(0)
     for _ in range(60):
         instance, eta = random_instance(rng), rng.uniform(0.01, 0.9)
-        n = required(len(instance.target.start), instance.horizon, known_margin(instance).value, eta)
+        n = required(
+            len(instance.target.start), instance.horizon, known_margin(instance).value, eta
+        )
         row = trial(instance, n, 40, rng)
         assert row["holds"] and row["bound"] <= eta and row["error"] <= row["sharper"] + 1e-12
 
 
 def test_the_bounds_by_hand():
-    assert bound(10, 3, 4, 0.5) == pytest.approx(8 * 4 * math.exp(-1.25))  # 2^3 * 4 * exp(-10 / 4 / 2)
+    assert bound(10, 3, 4, 0.5) == pytest.approx(
+        8 * 4 * math.exp(-1.25)
+    )  # 2^3 * 4 * exp(-10 / 4 / 2)
     assert sharper_bound(10, 3, 0.5) == pytest.approx(6 * math.exp(-1.25))
 
 
@@ -178,35 +214,45 @@ def test_twice_the_separation_needs_a_quarter_of_the_trajectories():
 
 
 def test_the_exponent_cannot_be_improved():
-    # Two skills mirrored in two states, trajectories that stay: wrong when at most half of n are in the first state.
+    # Two skills mirrored in two states, trajectories that stay: wrong when at most half of n are in
+    # the first state.
     delta, n = 0.1, 6000
     rho = np.array([[0.5 + delta / 2, 0.5 - delta / 2], [0.5 - delta / 2, 0.5 + delta / 2]])
     assert margin(rho[0], rho).value == pytest.approx(delta)
     log_error = binom.logcdf(n // 2, n, rho[0, 0])
     assert log_error <= math.log(sharper_bound(n, 2, delta))
-    assert log_error > math.log(4) - 1.2 * n * delta**2 / 2  # a fifth more in the exponent would be false
+    assert (
+        log_error > math.log(4) - 1.2 * n * delta**2 / 2
+    )  # a fifth more in the exponent would be false
 
 
-# -------------------------------------------------------------------------------------------- discounted reading
+# ------------------------------------------------------------------------------- discounted reading
 
 
 def test_a_plain_count_of_discounted_occupancies_is_wrong_for_certain_by_hand():
-    # gamma = 1/2, H = 10. Skill 1, the target: one step in A, then B. Discounted it is in A about half of the time, the
-    # plain count says 0.1; skill 2, always in B, is nearer to that.
+    # gamma = 1/2, H = 10. Skill 1, the target: one step in A, then B. Discounted it is in A about
+    # half of the time, the plain count says 0.1; skill 2, always in B, is nearer to that.
     move = np.array([[0.0, 1.0], [0.0, 1.0]])
     early, late = Chain(np.array([1.0, 0.0]), move), Chain(np.array([0.0, 1.0]), move)
     instance, rng = Instance(early, [early, late], 10), np.random.default_rng(0)
     share = 0.5 / (1 - 0.5**10)
     np.testing.assert_allclose(occupancies(instance, 0.5), [[share, 1 - share], [0, 1]])
     plain = trial(instance, 200, 5, rng, discount=0.5, weighted=False)
-    assert plain["error"] == 1 and plain["epsilon"] == 0 and plain["bound"] < 1e-8 and not plain["holds"]
+    assert (
+        plain["error"] == 1
+        and plain["epsilon"] == 0
+        and plain["bound"] < 1e-8
+        and not plain["holds"]
+    )
     assert trial(instance, 200, 5, rng, discount=0.5)["error"] == 0
     assert trial(instance, 200, 5, rng)["holds"]
 
 
 def test_the_counter_example_fails_at_the_papers_discount_and_more_trajectories_make_it_worse():
     instance, rng = counter_example(), np.random.default_rng(0)
-    few, many = (trial(instance, n, 60, rng, discount=0.99, weighted=False)["error"] for n in (1, 30))
+    few, many = (
+        trial(instance, n, 60, rng, discount=0.99, weighted=False)["error"] for n in (1, 30)
+    )
     assert few < many == 1
     gap = known_margin(instance, 0.99).value
     assert gap > 0.4 and bound(200, 2, 1000, gap) < 1e-3
@@ -231,12 +277,14 @@ def test_counting_with_the_discount_brings_the_bound_back(seed):
         assert abs(found - error) < 4 * math.sqrt(error * (1 - error) / 3000) + 1e-9
 
 
-# --------------------------------------------------------------------------------------------------------- study
+# -------------------------------------------------------------------------------------------- study
 
 
 def test_the_study_repeats_by_seed_and_every_plain_case_holds(monkeypatch):
     monkeypatch.setattr(theorem, "DELTAS", (0.6, 1.0))
-    monkeypatch.setattr(theorem, "counter_example", lambda: counter_example(leave=1 / 7, horizon=50))
+    monkeypatch.setattr(
+        theorem, "counter_example", lambda: counter_example(leave=1 / 7, horizon=50)
+    )
     first, second, other = (study(seed, repeats=20, instances=4) for seed in (1, 1, 2))
     assert first[0] == second[0] != other[0]
     assert all(row["holds"] for row in first[0] if row["part"] in ("error", "random"))

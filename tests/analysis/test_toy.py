@@ -1,4 +1,5 @@
-"""The toy of AnInfoNCE: production mathematics against Eq. 4 written out, and what the distance does to each term."""
+"""The toy of AnInfoNCE: production mathematics against Eq. 4 written out, and what the distance
+does to each term."""
 
 import itertools
 import math
@@ -13,14 +14,26 @@ from agent.cesd import CeSD
 from agent.parts.contrast import random_partner
 from analysis.theory import study as theory
 from analysis.theory import toy
-from analysis.theory.toy import DIM, apart, cesd_term, contrast, flat_from, measure, objective, strangers, study
+from analysis.theory.toy import (
+    DIM,
+    apart,
+    cesd_term,
+    contrast,
+    flat_from,
+    measure,
+    objective,
+    strangers,
+    study,
+)
 from replay_buffer import Batch
 from utils import Streams
 
 
 def gaussians(distance, samples=12, seed=0):
     noise = torch.randn(2, samples, DIM, generator=torch.Generator().manual_seed(seed))
-    return (apart(distance).unsqueeze(1) + noise).flatten(0, 1), torch.arange(2).repeat_interleave(samples)
+    return (apart(distance).unsqueeze(1) + noise).flatten(0, 1), torch.arange(2).repeat_interleave(
+        samples
+    )
 
 
 def equation_4(states, skill, partner, similarity):
@@ -28,7 +41,11 @@ def equation_4(states, skill, partner, similarity):
     total = 0.0
     for i in range(len(states)):
         positive = math.exp(similarity(states[i], states[partner[i]]))
-        negatives = sum(math.exp(similarity(states[i], states[j])) for j in range(len(states)) if skill[j] != skill[i])
+        negatives = sum(
+            math.exp(similarity(states[i], states[j]))
+            for j in range(len(states))
+            if skill[j] != skill[i]
+        )
         total += math.log(positive / (positive + negatives))
     return total / len(states)
 
@@ -42,9 +59,13 @@ def cosine(a, b):
     return sum(x * y for x, y in zip(a, b)) / (math.hypot(*a) * math.hypot(*b))
 
 
-@pytest.mark.parametrize("metric, similarity", [("diag", euclid), ("none", euclid), ("cosine", cosine)])
+@pytest.mark.parametrize(
+    "metric, similarity", [("diag", euclid), ("none", euclid), ("cosine", cosine)]
+)
 @pytest.mark.parametrize("distance", [0.0, 1.5, 4.0])
-def test_the_production_objective_is_equation_4_with_identity_encoder_and_metric(metric, similarity, distance):
+def test_the_production_objective_is_equation_4_with_identity_encoder_and_metric(
+    metric, similarity, distance
+):
     states, skill = gaussians(distance)
     u = torch.rand(len(states), generator=Streams(3).torch("positives"))
     expected = equation_4(states, skill, random_partner(skill, DIM, u).tolist(), similarity)
@@ -55,7 +76,10 @@ def test_the_production_objective_is_equation_4_with_identity_encoder_and_metric
 def test_with_an_identity_metric_aninfonce_is_infonce_and_with_another_it_is_not():
     states, skill = gaussians(2.0)
     ours, isotropic = (contrast(metric) for metric in ("diag", "none"))
-    values = [float(objective(module, states, skill, Streams(0).torch("positives"))) for module in (ours, isotropic)]
+    values = [
+        float(objective(module, states, skill, Streams(0).torch("positives")))
+        for module in (ours, isotropic)
+    ]
     assert values[0] == values[1]
     ours.log_metric.data[0] = 1.0
     assert float(objective(ours, states, skill, Streams(0).torch("positives"))) != values[1]
@@ -65,12 +89,15 @@ def test_the_objective_rises_with_the_distance_so_the_loss_falls_and_ends_at_zer
     noise = torch.randn(2, 100, DIM, generator=torch.Generator().manual_seed(1))
     values = [measure(apart(distance), noise, 0)["AnInfoNCE"] for distance in (0, 1, 2, 4, 6, 8)]
     assert all(a < b for a, b in itertools.pairwise(values))
-    assert values[0] < -math.log(100)  # worse than not knowing: the mean of logarithms is below the logarithm of means
+    assert values[0] < -math.log(
+        100
+    )  # worse than not knowing: the mean of logarithms is below the logarithm of means
     assert measure(apart(30.0), noise, 0)["AnInfoNCE"] == 0
 
 
 def test_a_single_negative_far_away_is_worth_nothing_by_hand():
-    # two states of one skill at the origin, one of the other at distance 2: log(1 / (1 + e^-4)) for each of the two
+    # two states of one skill at the origin, one of the other at distance 2: log(1 / (1 + e^-4)) for
+    # each of the two
     states, skill = torch.zeros(3, DIM), torch.tensor([0, 0, 1])
     states[2, 0] = 2.0
     found = objective(contrast("diag"), states, skill, Streams(0).torch("positives"))
@@ -91,20 +118,38 @@ def test_strangers_are_the_samples_nearer_to_the_other_mean():
 def test_the_number_of_strangers_is_a_normal_tail():
     states, skill = gaussians(3.0, samples=20_000)
     expected = 20_000 * norm.cdf(-1.5)
-    np.testing.assert_allclose(strangers(states, skill, apart(3.0)), expected, atol=4 * math.sqrt(expected))
+    np.testing.assert_allclose(
+        strangers(states, skill, apart(3.0)), expected, atol=4 * math.sqrt(expected)
+    )
 
 
 def test_the_cesd_term_is_the_one_that_cesd_rewards():
     states, skill = gaussians(1.0, samples=30)
-    agent = CeSD(obs_dim=DIM, action_dim=1, skill_dim=2, generator=None, hidden_dim=4, lr=1e-3, constrain_factor=0.7,
-                 sinkhorn_iterations=1, temperature=0.1, cpc="paper", cpc_temperature=0.5, skill_net=False, k=1,
-                 knn_clip=0.0, knn_scale="none")
+    agent = CeSD(
+        obs_dim=DIM,
+        action_dim=1,
+        skill_dim=2,
+        generator=None,
+        hidden_dim=4,
+        lr=1e-3,
+        constrain_factor=0.7,
+        sinkhorn_iterations=1,
+        temperature=0.1,
+        cpc="paper",
+        cpc_temperature=0.5,
+        skill_net=False,
+        k=1,
+        knn_clip=0.0,
+        knn_scale="none",
+    )
     agent.encoder.state = torch.nn.Identity()
     agent.draw_clusters = lambda features: torch.cdist(features, apart(1.0)).argmin(1)
     empty = torch.zeros(len(states), 1)
     batch = Batch(states, empty, empty, empty, states, torch.eye(2)[skill], states)
     _, metrics = agent.rewards(batch)
-    assert float(cesd_term(states, skill, apart(1.0))) == pytest.approx(float(metrics["cesd/constraint"]))
+    assert float(cesd_term(states, skill, apart(1.0))) == pytest.approx(
+        float(metrics["cesd/constraint"])
+    )
 
 
 def test_the_cesd_term_cannot_tell_apart_from_far_apart_and_aninfonce_can():

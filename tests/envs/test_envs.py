@@ -1,4 +1,5 @@
-"""The environments are URLB's, their rewards are the published formulas, and their checkpoints are exact."""
+"""The environments are URLB's, their rewards are the published formulas, and their checkpoints are
+exact."""
 
 import os
 import subprocess
@@ -58,7 +59,9 @@ env.step(np.zeros(9))
 assert np.random.rand() == np.random.RandomState(5).rand()
 """
     bare = {key: value for key, value in os.environ.items() if key not in ("MUJOCO_GL", "DISPLAY")}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=bare, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=bare, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -123,7 +126,8 @@ def raw(env):
 
 
 def velocities(model, data):
-    """Angular velocity and velocity of the centre of mass of each body but the world, in world axes."""
+    """Angular velocity and velocity of the centre of mass of each body but the world, in world
+    axes."""
     import mujoco
 
     twist = np.zeros((model.nbody, 6))
@@ -232,8 +236,12 @@ def test_quadruped_stand_rewards_tilt_alone():
 
 # ---- jaco
 
-PLACES = {"top_left": (-0.09, 0.09), "top_right": (0.09, 0.09),
-          "bottom_left": (-0.09, -0.09), "bottom_right": (0.09, -0.09)}
+PLACES = {
+    "top_left": (-0.09, 0.09),
+    "top_right": (0.09, 0.09),
+    "bottom_left": (-0.09, -0.09),
+    "bottom_right": (0.09, -0.09),
+}
 HAND, BRICK = slice(30, 33), slice(52, 55)  # positions within the observation
 BODY = "duplo2x4/"
 
@@ -249,7 +257,8 @@ def test_jaco_brick_lies_where_the_task_says(place):
         observation = env.reset().observation
         body = raw(env)[1].body(BODY).xpos
         np.testing.assert_allclose(body, [*PLACES[place], 0], atol=1e-3)
-        # The observed position is a site in the middle of the brick, 12 mm above the body that counts.
+        # The observed position is a site in the middle of the brick, 12 mm above the body that
+        # counts.
         np.testing.assert_allclose(observation[BRICK], body + [0, 0, 0.0119], atol=1e-3)
     for action in actions_for(env, 10):
         ts = env.step(action)
@@ -364,7 +373,9 @@ def test_checkpoints_continue_exactly_in_another_process(tmp_path):
         env = envs.make(name, seed=6)
         rollout(env, actions_for(env, 12))
         torch.save(env.get_state(), tmp_path / f"{name}.pt")
-        after = [env.step(a) for a in actions_for(env, 5, seed=1)] + rollout(env, actions_for(env, 3))
+        after = [env.step(a) for a in actions_for(env, 5, seed=1)] + rollout(
+            env, actions_for(env, 3)
+        )
         expected[name] = np.stack([ts.observation for ts in after])
     code = """
 import sys, numpy as np, torch, envs
@@ -391,7 +402,8 @@ def test_writing_into_an_observation_does_not_spoil_the_checkpoint():
 
 
 class Stopper(gymnasium.Env):
-    """Terminates after three steps; its observation shows the last action and the layout drawn when built."""
+    """Terminates after three steps; its observation shows the last action and the layout drawn when
+    built."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2, 1))
     action_space = gymnasium.spaces.Box(np.float32([-1, 0]), np.float32([3, 10]))
@@ -480,9 +492,16 @@ def test_actions_are_clipped_and_rescaled_to_native_bounds():
 def test_action_repeat_sums_rewards_and_stops_at_the_end():
     env = envs.make(f"{__name__}:Stopper", seed=0, action_repeat=2)
     steps = rollout(env, np.float32([[0, 0], [1, 0]]))
-    assert [ts.reward for ts in steps] == [0.0, 2.0, 3.0]  # 1 + 1, then 3 once: the third step terminates
+    assert [ts.reward for ts in steps] == [
+        0.0,
+        2.0,
+        3.0,
+    ]  # 1 + 1, then 3 once: the third step terminates
     assert steps[-1].last() and steps[-1].discount == 0.0
-    once, twice = envs.make("walker_walk", seed=5), envs.make("walker_walk", seed=5, action_repeat=2)
+    once, twice = (
+        envs.make("walker_walk", seed=5),
+        envs.make("walker_walk", seed=5, action_repeat=2),
+    )
     once.reset(), twice.reset()
     for action in actions_for(once, 5):
         pair = [once.step(action), once.step(action)]
@@ -507,7 +526,10 @@ def test_rewards_under_action_repeat_are_weighted_by_the_running_discount():
 def test_a_third_party_dm_env_works_and_says_when_it_cannot_be_restored():
     env = envs.make(f"{__name__}:Walk", seed=3)
     steps = rollout(env, np.ones((4, 1)))
-    assert [list(ts.observation) for ts in steps[:2]] == [[13, 0], [15, 1]]  # the mapping's order: b, a
+    assert [list(ts.observation) for ts in steps[:2]] == [
+        [13, 0],
+        [15, 1],
+    ]  # the mapping's order: b, a
     assert steps[-1].last() and steps[-1].discount == 0.0
     with pytest.raises(envs.NotRestorable, match="random source"):
         env.get_state()
@@ -542,19 +564,22 @@ def test_hidden_state_is_noticed_when_a_checkpoint_is_restored():
 # ---- wrong input ends in one line
 
 
-@pytest.mark.parametrize("kwargs, part", [
-    (dict(name="walker_fly"), "walker_flip"),
-    (dict(name="walker:"), "gymnasium:<ID>"),
-    (dict(name="no_such_module:f"), "no_such_module"),
-    (dict(name=f"{__name__}:no_such_function"), "no_such_function"),
-    (dict(name=f"{__name__}:not_an_env"), "returned int"),
-    (dict(name="gymnasium:NoSuchEnv-v0"), "NoSuchEnv"),
-    (dict(name="gymnasium:CartPole-v1"), "Discrete(2)"),
-    (dict(name="dummy", obs_type="pixels"), "use obs_type=states"),
-    (dict(name="dummy", obs_type="sound"), "choose from states"),
-    (dict(name="dummy", action_repeat=0), "action_repeat must be an integer >= 1"),
-    (dict(name="walker_run", seed=-1), "seed must be an integer"),
-])
+@pytest.mark.parametrize(
+    "kwargs, part",
+    [
+        (dict(name="walker_fly"), "walker_flip"),
+        (dict(name="walker:"), "gymnasium:<ID>"),
+        (dict(name="no_such_module:f"), "no_such_module"),
+        (dict(name=f"{__name__}:no_such_function"), "no_such_function"),
+        (dict(name=f"{__name__}:not_an_env"), "returned int"),
+        (dict(name="gymnasium:NoSuchEnv-v0"), "NoSuchEnv"),
+        (dict(name="gymnasium:CartPole-v1"), "Discrete(2)"),
+        (dict(name="dummy", obs_type="pixels"), "use obs_type=states"),
+        (dict(name="dummy", obs_type="sound"), "choose from states"),
+        (dict(name="dummy", action_repeat=0), "action_repeat must be an integer >= 1"),
+        (dict(name="walker_run", seed=-1), "seed must be an integer"),
+    ],
+)
 def test_wrong_names_and_settings_are_explained(kwargs, part):
     with pytest.raises(ValueError) as error:
         envs.make(**{"seed": 0, **kwargs})
@@ -583,6 +608,11 @@ def test_dummy_shows_step_episode_and_action_and_ends_as_told():
     for episode in range(2):
         steps = rollout(env, np.full((3, 2), 0.5))
         assert [tuple(ts.observation[:2]) for ts in steps] == [(t, episode) for t in range(4)]
-        assert [ts.reward for ts in steps] == [0, 1, 2, 3] and [ts.discount for ts in steps] == [1, 1, 1, 0]
+        assert [ts.reward for ts in steps] == [0, 1, 2, 3] and [ts.discount for ts in steps] == [
+            1,
+            1,
+            1,
+            0,
+        ]
         assert (steps[1].observation[3:] == 0.5).all()
     assert Dummy(length=1).reset().observation.shape == (5,)

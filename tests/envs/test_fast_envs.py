@@ -1,4 +1,5 @@
-"""The fast steps and resets give dm_control's own observations, rewards, discounts and step types, bit for bit."""
+"""The fast steps and resets give dm_control's own observations, rewards, discounts and step types,
+bit for bit."""
 
 import importlib
 import math
@@ -30,9 +31,13 @@ def draw(env, n, seed):
 
 def native(theirs, action):
     """URLB's scaling, written out in float32, then as dm_control takes it."""
-    low, high = (b.astype(np.float32) for b in (theirs.action_spec().minimum, theirs.action_spec().maximum))
+    low, high = (
+        b.astype(np.float32) for b in (theirs.action_spec().minimum, theirs.action_spec().maximum)
+    )
     action = np.clip(action, np.float32(-1), np.float32(1))
-    return np.clip(low + (high - low) / np.float32(2) * (action + np.float32(1)), low, high).astype(np.float64)
+    return np.clip(low + (high - low) / np.float32(2) * (action + np.float32(1)), low, high).astype(
+        np.float64
+    )
 
 
 def flat(time_step):
@@ -44,8 +49,11 @@ def play(ours, theirs, actions):
     pairs = [(ours.reset(), theirs.reset())]
     for action in actions:
         over = pairs[-1][0].last()
-        pairs.append((ours.reset(), theirs.reset()) if over else
-                     (ours.step(action), theirs.step(native(theirs, action))))
+        pairs.append(
+            (ours.reset(), theirs.reset())
+            if over
+            else (ours.step(action), theirs.step(native(theirs, action)))
+        )
     return pairs
 
 
@@ -103,7 +111,9 @@ def test_a_state_taken_in_mid_episode_goes_on_as_dm_control_does(name):
     here = restored.set_state(ours.get_state())
     assert here.observation.tobytes() == ours._observation.tobytes()
     here.observation[:] = np.nan  # the caller's own
-    assert_same([(restored.step(a), theirs.step(native(theirs, a))) for a in draw(ours, 10, seed=2)])
+    assert_same(
+        [(restored.step(a), theirs.step(native(theirs, a))) for a in draw(ours, 10, seed=2)]
+    )
     assert_same(play(restored, theirs, draw(ours, 5, seed=3)))
 
 
@@ -168,7 +178,9 @@ def test_jaco_does_not_compile_again_and_the_model_would_be_the_same():
     native_env = env.unwrapped
     for _ in range(3):
         env.reset()
-        compiled.append((native_env._compiled[1], native_env.task.root_entity.mjcf_model.to_xml_string()))
+        compiled.append(
+            (native_env._compiled[1], native_env.task.root_entity.mjcf_model.to_xml_string())
+        )
     assert len({id(model) for model, _ in compiled}) == len({xml for _, xml in compiled}) == 1
 
 
@@ -216,7 +228,14 @@ def test_scalar_tolerances_are_dm_controls_for_every_kind_of_number():
         assert np.float64(ours).tobytes() == np.float64(theirs).tobytes(), x
 
     with np.errstate(all="ignore"):
-        for bound, margin, low in [(1, 0.5, 0.5), (8, 4, 0.5), (5, 5, 0), (0.5, 0.5, 0.5), (5, 5, 0.5), (1, 2, 0)]:
+        for bound, margin, low in [
+            (1, 0.5, 0.5),
+            (8, 4, 0.5),
+            (5, 5, 0),
+            (0.5, 0.5, 0.5),
+            (5, 5, 0.5),
+            (1, 2, 0),
+        ]:
             edges = around(bound, bound - margin, bound - margin / (1 - low))
             for x in [*special, *edges, *random.uniform(-12, 12, 2000).tolist()]:
                 theirs = tolerance(np.float64(x), (bound, math.inf), margin, "linear", low)

@@ -1,4 +1,5 @@
-"""The mazes are EDL's, nobody passes a wall, and one episode among thousands is the episode that gymnasium sees."""
+"""The mazes are EDL's, nobody passes a wall, and one episode among thousands is the episode that
+gymnasium sees."""
 
 import warnings
 
@@ -14,36 +15,65 @@ from envs.maze import IDS, MazeEnv
 from envs.maze.core import MAX_ACTION, MazeBatch, advance
 from envs.maze.geometry import EDGE, PLANS, free_cells, geometry, inside, uniform, unit_walls, walls
 
-# maze: cells, unit walls, horizontal wall runs "y: from..to", vertical ones "x: from..to"; +-(a..b) stands for both
-# sides, "full" for the box. These are EDL's walls, stated apart from the table of open pairs that the code has.
+# maze: cells, unit walls, horizontal wall runs "y: from..to", vertical ones "x: from..to"; +-(a..b)
+# stands for both sides, "full" for the box. These are EDL's walls, stated apart from the table of
+# open pairs that the code has.
 EDL = {
-    "square_a": (17, 36, "-4.5: -0.5..4.5; -3.5: 0.5..3.5; -2.5: 0.5..2.5; -1.5: 0.5..1.5; "
-                         "0.5: -0.5..0.5, 1.5..2.5, 3.5..4.5",
-                 "-0.5: -4.5..0.5; 0.5: -3.5..-2.5, -1.5..0.5; 1.5: -1.5..0.5; 2.5: -2.5..0.5; 3.5: -3.5..0.5; "
-                 "4.5: -4.5..0.5"),
-    "square_b": (17, 36, "-4.5: -0.5..4.5; -3.5: 0.5..1.5, 2.5..3.5; 0.5: -0.5..0.5, 1.5..2.5, 3.5..4.5",
-                 "-0.5: -4.5..0.5; 0.5: -3.5..0.5; 1.5: -3.5..0.5; 2.5: -3.5..0.5; 3.5: -3.5..0.5; 4.5: -4.5..0.5"),
-    "square_c": (17, 36, "-4.5: -0.5..2.5, 3.5..4.5; -3.5: 0.5..1.5; -0.5: 2.5..3.5; 0.5: -0.5..0.5, 1.5..4.5",
-                 "-0.5: -4.5..0.5; 0.5: -3.5..0.5; 1.5: -3.5..0.5; 2.5: -4.5..-0.5; 3.5: -4.5..-0.5; 4.5: -4.5..0.5"),
-    "square_d": (22, 42, "-3.5: -3.5..3.5; -2.5: +-(1.5..2.5); -1.5: +-(0.5..1.5); -0.5: +-(0.5..2.5); 0.5: -3.5..3.5",
-                 "+-3.5: -3.5..0.5; +-2.5: -2.5..-0.5; +-1.5: -2.5..-1.5; +-0.5: -3.5..-0.5"),
-    "tree": (31, 64, "-6.5: +-(1.5..2.5), +-(5.5..6.5); -4.5: +-(2.5..5.5); -3.5: +-(1.5..3.5), +-(4.5..6.5); "
-                     "-2.5: -3.5..3.5; -1.5: +-(0.5..4.5); 0.5: -0.5..0.5",
-             "+-6.5: -6.5..-3.5; +-5.5: -6.5..-4.5; +-4.5: -3.5..-1.5; +-3.5: -3.5..-2.5; +-2.5: -6.5..-4.5; "
-             "+-1.5: -6.5..-3.5; +-0.5: -1.5..0.5"),
+    "square_a": (
+        17,
+        36,
+        "-4.5: -0.5..4.5; -3.5: 0.5..3.5; -2.5: 0.5..2.5; -1.5: 0.5..1.5; "
+        "0.5: -0.5..0.5, 1.5..2.5, 3.5..4.5",
+        "-0.5: -4.5..0.5; 0.5: -3.5..-2.5, -1.5..0.5; 1.5: -1.5..0.5; 2.5: -2.5..0.5; 3.5: -3.5..0.5; "
+        "4.5: -4.5..0.5",
+    ),
+    "square_b": (
+        17,
+        36,
+        "-4.5: -0.5..4.5; -3.5: 0.5..1.5, 2.5..3.5; 0.5: -0.5..0.5, 1.5..2.5, 3.5..4.5",
+        "-0.5: -4.5..0.5; 0.5: -3.5..0.5; 1.5: -3.5..0.5; 2.5: -3.5..0.5; 3.5: -3.5..0.5; 4.5: -4.5..0.5",
+    ),
+    "square_c": (
+        17,
+        36,
+        "-4.5: -0.5..2.5, 3.5..4.5; -3.5: 0.5..1.5; -0.5: 2.5..3.5; 0.5: -0.5..0.5, 1.5..4.5",
+        "-0.5: -4.5..0.5; 0.5: -3.5..0.5; 1.5: -3.5..0.5; 2.5: -4.5..-0.5; 3.5: -4.5..-0.5; 4.5: -4.5..0.5",
+    ),
+    "square_d": (
+        22,
+        42,
+        "-3.5: -3.5..3.5; -2.5: +-(1.5..2.5); -1.5: +-(0.5..1.5); -0.5: +-(0.5..2.5); 0.5: -3.5..3.5",
+        "+-3.5: -3.5..0.5; +-2.5: -2.5..-0.5; +-1.5: -2.5..-1.5; +-0.5: -3.5..-0.5",
+    ),
+    "tree": (
+        31,
+        64,
+        "-6.5: +-(1.5..2.5), +-(5.5..6.5); -4.5: +-(2.5..5.5); -3.5: +-(1.5..3.5), +-(4.5..6.5); "
+        "-2.5: -3.5..3.5; -1.5: +-(0.5..4.5); 0.5: -0.5..0.5",
+        "+-6.5: -6.5..-3.5; +-5.5: -6.5..-4.5; +-4.5: -3.5..-1.5; +-3.5: -3.5..-2.5; +-2.5: -6.5..-4.5; "
+        "+-1.5: -6.5..-3.5; +-0.5: -1.5..0.5",
+    ),
     "corridor": (11, 24, "-0.5: full; 0.5: full", "-5.5: full; 5.5: full"),
     "corridor2": (11, 24, "-0.5: full; 0.5: full", "-5.5: full; 5.5: full"),
-    "bottleneck": (100, 61, "-0.5: full; 0.5: 6.5..7.5; 1.5: 4.5..6.5, 7.5..9.5; 4.5: -0.5..4.5; 9.5: full",
-                   "-0.5: full; 4.5: -0.5..0.5, 1.5..4.5; 6.5: 3.5..9.5; 7.5: 0.5..1.5; 9.5: full"),
-    "large": (100, 121, "-0.5: full; 0.5: 0.5..1.5, 3.5..4.5, 6.5..7.5; 1.5: 1.5..2.5, 4.5..6.5, 7.5..9.5; "
-                        "2.5: 4.5..5.5, 6.5..7.5, 8.5..9.5; 3.5: -0.5..0.5, 1.5..4.5, 7.5..8.5; "
-                        "4.5: 1.5..2.5, 3.5..5.5, 7.5..8.5; 5.5: -0.5..0.5, 7.5..8.5; "
-                        "6.5: 0.5..1.5, 3.5..5.5, 8.5..9.5; 7.5: -0.5..0.5, 3.5..4.5, 5.5..6.5, 7.5..9.5; "
-                        "8.5: 0.5..1.5, 2.5..7.5; 9.5: full",
-              "-0.5: full; 0.5: 0.5..1.5, 2.5..3.5, 4.5..5.5, 6.5..7.5, 8.5..9.5; "
-              "1.5: 0.5..1.5, 2.5..3.5, 5.5..6.5, 7.5..8.5; 2.5: -0.5..0.5, 1.5..3.5, 4.5..8.5; "
-              "3.5: 1.5..3.5, 5.5..6.5; 4.5: -0.5..0.5, 2.5..3.5, 4.5..8.5; 5.5: 0.5..4.5, 5.5..6.5; 6.5: 3.5..8.5; "
-              "7.5: 0.5..1.5, 2.5..3.5, 6.5..7.5, 8.5..9.5; 8.5: -0.5..0.5, 2.5..3.5, 4.5..6.5, 7.5..8.5; 9.5: full"),
+    "bottleneck": (
+        100,
+        61,
+        "-0.5: full; 0.5: 6.5..7.5; 1.5: 4.5..6.5, 7.5..9.5; 4.5: -0.5..4.5; 9.5: full",
+        "-0.5: full; 4.5: -0.5..0.5, 1.5..4.5; 6.5: 3.5..9.5; 7.5: 0.5..1.5; 9.5: full",
+    ),
+    "large": (
+        100,
+        121,
+        "-0.5: full; 0.5: 0.5..1.5, 3.5..4.5, 6.5..7.5; 1.5: 1.5..2.5, 4.5..6.5, 7.5..9.5; "
+        "2.5: 4.5..5.5, 6.5..7.5, 8.5..9.5; 3.5: -0.5..0.5, 1.5..4.5, 7.5..8.5; "
+        "4.5: 1.5..2.5, 3.5..5.5, 7.5..8.5; 5.5: -0.5..0.5, 7.5..8.5; "
+        "6.5: 0.5..1.5, 3.5..5.5, 8.5..9.5; 7.5: -0.5..0.5, 3.5..4.5, 5.5..6.5, 7.5..9.5; "
+        "8.5: 0.5..1.5, 2.5..7.5; 9.5: full",
+        "-0.5: full; 0.5: 0.5..1.5, 2.5..3.5, 4.5..5.5, 6.5..7.5, 8.5..9.5; "
+        "1.5: 0.5..1.5, 2.5..3.5, 5.5..6.5, 7.5..8.5; 2.5: -0.5..0.5, 1.5..3.5, 4.5..8.5; "
+        "3.5: 1.5..3.5, 5.5..6.5; 4.5: -0.5..0.5, 2.5..3.5, 4.5..8.5; 5.5: 0.5..4.5, 5.5..6.5; 6.5: 3.5..8.5; "
+        "7.5: 0.5..1.5, 2.5..3.5, 6.5..7.5, 8.5..9.5; 8.5: -0.5..0.5, 2.5..3.5, 4.5..6.5, 7.5..8.5; 9.5: full",
+    ),
 }
 
 
@@ -53,7 +83,11 @@ def runs(text: str, box: tuple[float, float]) -> set[tuple[float, float, float]]
     for entry in text.split("; "):
         line, pieces = entry.split(": ")
         for piece in pieces.split(", "):
-            a, b = box if piece == "full" else map(float, piece.removeprefix("+-").strip("()").split(".."))
+            a, b = (
+                box
+                if piece == "full"
+                else map(float, piece.removeprefix("+-").strip("()").split(".."))
+            )
             for sign in (-1, 1) if line.startswith("+-") else (1,):
                 found.add((sign * float(line.removeprefix("+-")), a, b))
             if piece.startswith("+-"):
@@ -80,15 +114,21 @@ def aimed_at_corners(maze, rng, n):
 
 
 def assert_connected(maze, before, after):
-    """Each step (n, 2) leads to its own cell, through an open pair, or through two around a corner."""
-    shape, number = geometry(maze), {tuple(cell): i for i, cell in enumerate(geometry(maze).cells.tolist())}
+    """Each step (n, 2) leads to its own cell, through an open pair, or through two around a
+    corner."""
+    shape, number = (
+        geometry(maze),
+        {tuple(cell): i for i, cell in enumerate(geometry(maze).cells.tolist())},
+    )
     step = np.eye(len(number), dtype=int)
     for a, b in shape.pairs:
         step[number[a], number[b]] = step[number[b], number[a]] = 1
     ids = np.full(shape.free.shape, -1)
     for cell, i in number.items():
         ids[cell[0] - shape.origin[0], cell[1] - shape.origin[1]] = i
-    left, right = (ids[tuple(shape.index(np.floor(p + 0.5)).reshape(-1, 2).T)] for p in (before, after))
+    left, right = (
+        ids[tuple(shape.index(np.floor(p + 0.5)).reshape(-1, 2).T)] for p in (before, after)
+    )
     assert left.min() >= 0 and right.min() >= 0  # free cells
     assert (step @ step)[left, right].all()
 
@@ -119,7 +159,10 @@ def test_all_mazes_are_connected_and_all_but_bottleneck_are_trees(maze):
 
 
 def test_boxes_starts_and_goals_are_edls():
-    assert geometry("tree").low.tolist() == [-6.5, -6.5] and geometry("tree").high.tolist() == [6.5, 0.5]
+    assert geometry("tree").low.tolist() == [-6.5, -6.5] and geometry("tree").high.tolist() == [
+        6.5,
+        0.5,
+    ]
     assert geometry("square_a").goals.tolist() == [[4, -1], [4, 0]]
     assert {maze for maze in PLANS if geometry(maze).start.tolist() != [[0, 0]]} == {"corridor2"}
     assert all(inside(maze, geometry(maze).goals).all() for maze in PLANS)
@@ -127,7 +170,16 @@ def test_boxes_starts_and_goals_are_edls():
 
 def test_inside_is_the_union_of_the_cells():
     points = [(0, 0), (0.4, -2), (1, -1), (4.4, 0.4), (4.6, 0), (1e9, 0), (np.inf, 0), (np.nan, 0)]
-    assert inside("square_a", points).tolist() == [True, True, False, True, False, False, False, False]
+    assert inside("square_a", points).tolist() == [
+        True,
+        True,
+        False,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_free_squares_tile_the_cells_and_the_oracle_fills_them_evenly():
@@ -135,7 +187,9 @@ def test_free_squares_tile_the_cells_and_the_oracle_fills_them_evenly():
     assert centres.shape == (31 * 16, 2) and inside("tree", centres).all()
     points = uniform("tree", np.random.default_rng(0), 31 * 16 * 100)
     assert inside("tree", points).all() and inside("tree", points.astype(np.float32)).all()
-    squares, counts = np.unique(np.floor(points / 0.25 + 2), axis=0, return_counts=True)  # borders at multiples of 1/4
+    squares, counts = np.unique(
+        np.floor(points / 0.25 + 2), axis=0, return_counts=True
+    )  # borders at multiples of 1/4
     assert {tuple(s) for s in squares} == {tuple(s) for s in np.floor(centres / 0.25 + 2)}
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
 
@@ -143,32 +197,61 @@ def test_free_squares_tile_the_cells_and_the_oracle_fills_them_evenly():
 # ---- dynamics
 
 
-@pytest.mark.parametrize("maze,n", [("tree", 100_000), ("square_a", 100_000), *((m, 10_000) for m in PLANS)])
+@pytest.mark.parametrize(
+    "maze,n", [("tree", 100_000), ("square_a", 100_000), *((m, 10_000) for m in PLANS)]
+)
 def test_random_walks_stay_in_free_cells_and_pass_no_wall(maze, n):
     rng = np.random.default_rng(1)
     batch = MazeBatch(maze)
     observation, before = batch.reset(rng, n), batch.position
     for _ in range(50):
         observation = batch.step(rng.uniform(-MAX_ACTION, MAX_ACTION, (n, 2)))[0]
-        np.testing.assert_array_equal(np.floor(observation.astype(np.float64) + 0.5), np.floor(batch.position + 0.5))
+        np.testing.assert_array_equal(
+            np.floor(observation.astype(np.float64) + 0.5), np.floor(batch.position + 0.5)
+        )
         assert_connected(maze, before, batch.position)
         before = batch.position
 
 
 # Cell (0, 0) of square_a is open downward only, (0, -1) up and down, (0, -2) to the right too.
-@pytest.mark.parametrize("start,action,unit,end", [
-    ((0.2, 0.0), (0.1, 0.2), (0.5, 0.5), (0.3, 0.2)),  # nothing in the way
-    ((0.2, 0.0), (0.9, -0.2), (0.5, 0.9), (0.495, -0.2)),  # stopped across the wall, not along it
-    ((0.2, 0.2), (0.9, 0.9), (0.5, 0.25), (0.495, 0.4975)),  # into a corner
-    ((-0.3, 0.0), (-0.9, -0.9), (0.0, 0.5), (-0.5 + EDGE, -0.9)),  # slides into the next cell; no repulsion drawn
-    ((0.4, -0.4), (0.3, -0.5), (1.0, 0.5), (0.49, -0.9)),  # down first, then the wall of the cell below
-    ((0.4, -1.4), (0.3, -0.5), (1.0, 0.5), (0.7, -1.9)),  # down first, then through the opening
-    ((0.45, -1.4), (0.5, -0.2), (0.5, 0.5), (0.495, -1.6)),  # right first: a wall, though there is none further down
-])
+@pytest.mark.parametrize(
+    "start,action,unit,end",
+    [
+        ((0.2, 0.0), (0.1, 0.2), (0.5, 0.5), (0.3, 0.2)),  # nothing in the way
+        (
+            (0.2, 0.0),
+            (0.9, -0.2),
+            (0.5, 0.9),
+            (0.495, -0.2),
+        ),  # stopped across the wall, not along it
+        ((0.2, 0.2), (0.9, 0.9), (0.5, 0.25), (0.495, 0.4975)),  # into a corner
+        (
+            (-0.3, 0.0),
+            (-0.9, -0.9),
+            (0.0, 0.5),
+            (-0.5 + EDGE, -0.9),
+        ),  # slides into the next cell; no repulsion drawn
+        (
+            (0.4, -0.4),
+            (0.3, -0.5),
+            (1.0, 0.5),
+            (0.49, -0.9),
+        ),  # down first, then the wall of the cell below
+        ((0.4, -1.4), (0.3, -0.5), (1.0, 0.5), (0.7, -1.9)),  # down first, then through the opening
+        (
+            (0.45, -1.4),
+            (0.5, -0.2),
+            (0.5, 0.5),
+            (0.495, -1.6),
+        ),  # right first: a wall, though there is none further down
+    ],
+)
 def test_walls_stop_the_motion_across_and_keep_the_motion_along(start, action, unit, end):
     found = advance(geometry("square_a"), np.array([start]), np.array([action]), np.array([unit]))
     np.testing.assert_allclose(found[0], end, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(step_plain(wall_set("square_a"), start, action, unit), end, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        step_plain(wall_set("square_a"), start, action, unit), end, rtol=0, atol=1e-15
+    )
 
 
 def test_actions_are_clipped():
@@ -181,7 +264,9 @@ def test_actions_are_clipped():
 
 def test_a_step_exactly_through_a_corner_is_stopped_and_edls_separate_tests_let_it_pass():
     start, step, unit = np.array([[0.25, -3.75]]), np.array([[0.5, 0.5]]), np.array([[0.5, 0.5]])
-    shape = geometry("square_a")  # (0, -4) is an elbow: up and right are open, the diagonal is no cell
+    shape = geometry(
+        "square_a"
+    )  # (0, -4) is an elbow: up and right are open, the diagonal is no cell
     np.testing.assert_allclose(advance(shape, start, step, unit), [[0.75, -3.505]])
     leaked = advance(shape, start, step, unit, legacy_corner=True)
     np.testing.assert_allclose(leaked, [[0.75, -3.25]])
@@ -215,7 +300,10 @@ def test_the_vectorised_step_equals_the_recursion_written_out(maze, legacy_corne
     for start, step in (free, aimed_at_corners(maze, rng, 4000)):
         unit = rng.random(step.shape)
         found = advance(shape, start, step, unit, legacy_corner)
-        plain = [step_plain(wall, *row, legacy_corner) for row in zip(start.tolist(), step.tolist(), unit.tolist())]
+        plain = [
+            step_plain(wall, *row, legacy_corner)
+            for row in zip(start.tolist(), step.tolist(), unit.tolist())
+        ]
         np.testing.assert_allclose(found, plain, rtol=0, atol=1e-12)
         if not legacy_corner:
             assert_connected(maze, start, found)
@@ -224,7 +312,9 @@ def test_the_vectorised_step_equals_the_recursion_written_out(maze, legacy_corne
 def test_only_legacy_corners_leak():
     leaked = {}
     for legacy_corner in (False, True):
-        positions = walk(MazeBatch("tree", legacy_corner=legacy_corner), np.random.default_rng(3), 20_000)
+        positions = walk(
+            MazeBatch("tree", legacy_corner=legacy_corner), np.random.default_rng(3), 20_000
+        )
         leaked[legacy_corner] = (~inside("tree", positions)).any(0).sum()
     assert leaked[False] == 0
     assert 2 <= leaked[True] <= 40  # EDL's own code: about one episode in 2000
@@ -247,7 +337,8 @@ def starts_by_formula(maze, rng, n):
     """Uniform points of cell (0, 0), closed above, without those that EDL rejects."""
     x, y = points = rng.uniform(-0.5, 0.5, (2, n))
     beside, below = np.abs(x) > 0.45, y < -0.45
-    # The tree's start has walls at both sides; square_d's is open there and below, but its lower corners touch walls.
+    # The tree's start has walls at both sides; square_d's is open there and below, but its lower
+    # corners touch walls.
     return points.T[~((y > 0.45) | (beside if maze == "tree" else beside & below))]
 
 
@@ -294,19 +385,25 @@ def test_success_is_a_distance_of_at_most_15_hundredths():
 @pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize("legacy_corner", [False, True])
 def test_gymnasium_finds_nothing_to_complain_about(name, legacy_corner):
-    env = gymnasium.make(f"envs.maze:amped/{name}-v0", render_mode="rgb_array", legacy_corner=legacy_corner)
+    env = gymnasium.make(
+        f"envs.maze:amped/{name}-v0", render_mode="rgb_array", legacy_corner=legacy_corner
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
 
 
-@pytest.mark.parametrize("name,goal", [("SquareMazeReach", (4, 0)), ("TreeMazeReachLeft", (-6, -6)),
-                                       ("TreeMazeReachRight", (6, -6))])
+@pytest.mark.parametrize(
+    "name,goal",
+    [("SquareMazeReach", (4, 0)), ("TreeMazeReachLeft", (-6, -6)), ("TreeMazeReachRight", (6, -6))],
+)
 def test_reach_tasks_reward_every_step_that_ends_at_the_goal(name, goal):
     env = gymnasium.make(f"envs.maze:amped/{name}-v0")
     assert not env.reset(seed=0)[1]["success"]
     env.reset(options={"start": goal})
-    outcomes = [env.step(np.array(action, np.float32)) for action in ((0.1, 0), (0.3, 0), (-0.3, 0))]
+    outcomes = [
+        env.step(np.array(action, np.float32)) for action in ((0.1, 0), (0.3, 0), (-0.3, 0))
+    ]
     assert [reward for _, reward, _, _, _ in outcomes] == [1.0, 0.0, 1.0]
     assert [info["success"] for *_, info in outcomes] == [True, False, True]
     assert not any(terminated or truncated for _, _, terminated, truncated, _ in outcomes)
@@ -318,7 +415,9 @@ def test_an_episode_ends_at_success_only_on_demand():
     assert [env.step(np.array((0, dy), np.float32))[2] for dy in (-0.1, 0.4)] == [False, True]
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"goal": "sample"}, {"legacy_corner": True, "goal": (3, 0), "dense": True}])
+@pytest.mark.parametrize(
+    "kwargs", [{}, {"goal": "sample"}, {"legacy_corner": True, "goal": (3, 0), "dense": True}]
+)
 def test_an_episode_of_gymnasium_is_that_of_a_batch_of_one(kwargs):
     env, batch = MazeEnv("square_d", **kwargs), MazeBatch("square_d", **kwargs)
     actions = np.random.default_rng(8).uniform(-1, 1, (50, 2))
@@ -342,7 +441,9 @@ def test_the_picture_shows_walls_path_goal_and_agent():
     assert before.shape == (7 * 24 + 6, 13 * 24 + 6, 3) and before.dtype == np.uint8
     env.step(np.array([0, -0.95], np.float32))
     after = env.render()
-    floor, wall, agent, goal = (at(before, *point) for point in ((0, -2), (0.5, 0), (0, 0), (-6, -6)))
+    floor, wall, agent, goal = (
+        at(before, *point) for point in ((0, -2), (0.5, 0), (0, 0), (-6, -6))
+    )
     assert (floor, wall) == ((255, 255, 255), (0, 0, 0)) and len({floor, wall, agent, goal}) == 4
     assert (at(after, 0, -0.95), at(after, -6, -6)) == (agent, goal)
     assert at(after, 0, -0.5) not in (floor, wall, agent, goal)  # the path
@@ -360,7 +461,11 @@ def test_checkpoints_continue_a_maze_exactly(name, steps):
         here = env.step(action)
     there = other.set_state(env.get_state())
     for action in [*actions[steps:], None, *actions]:  # None: the next episode
-        assert (there.step_type, there.reward, there.discount) == (here.step_type, here.reward, here.discount)
+        assert (there.step_type, there.reward, there.discount) == (
+            here.step_type,
+            here.reward,
+            here.discount,
+        )
         np.testing.assert_array_equal(there.observation, here.observation)
         assert here.discount == 1.0
         here, there = (e.reset() if action is None else e.step(action) for e in (env, other))
@@ -370,16 +475,31 @@ def test_checkpoints_continue_a_maze_exactly(name, steps):
 # ---- errors
 
 
-@pytest.mark.parametrize("call,part", [
-    (lambda: MazeBatch("square_e"), "unknown maze 'square_e'; choose from square_a"),
-    (lambda: MazeBatch("square_a", goal=(1, -1)), r"goal \[1.0, -1.0\] lies in no free cell of square_a; the nearest"),
-    (lambda: MazeBatch("square_a", goal="left"), "unknown goal 'left'; choose from None, \"sample\""),
-    (lambda: MazeBatch("square_a", goal=(1, np.nan)), "goal must be two finite numbers"),
-    (lambda: MazeBatch("tree").reset(np.random.default_rng(0), 1, start=(9, 9)), "start .* lies in no free cell"),
-    (lambda: MazeEnv(max_steps=0), "max_steps must be an integer >= 1"),
-    (lambda: MazeEnv(render_mode="human"), "unknown render_mode 'human'; choose from rgb_array"),
-    (lambda: free_cells("tree", 0.3), "size must be one over an integer"),
-])
+@pytest.mark.parametrize(
+    "call,part",
+    [
+        (lambda: MazeBatch("square_e"), "unknown maze 'square_e'; choose from square_a"),
+        (
+            lambda: MazeBatch("square_a", goal=(1, -1)),
+            r"goal \[1.0, -1.0\] lies in no free cell of square_a; the nearest",
+        ),
+        (
+            lambda: MazeBatch("square_a", goal="left"),
+            "unknown goal 'left'; choose from None, \"sample\"",
+        ),
+        (lambda: MazeBatch("square_a", goal=(1, np.nan)), "goal must be two finite numbers"),
+        (
+            lambda: MazeBatch("tree").reset(np.random.default_rng(0), 1, start=(9, 9)),
+            "start .* lies in no free cell",
+        ),
+        (lambda: MazeEnv(max_steps=0), "max_steps must be an integer >= 1"),
+        (
+            lambda: MazeEnv(render_mode="human"),
+            "unknown render_mode 'human'; choose from rgb_array",
+        ),
+        (lambda: free_cells("tree", 0.3), "size must be one over an integer"),
+    ],
+)
 def test_wrong_settings_are_explained(call, part):
     with pytest.raises(ValueError, match=part):
         call()

@@ -1,4 +1,5 @@
-"""sweep.py: the runs of an experiment as a graph, on a pool of processes; what Slurm would be told, without one."""
+"""sweep.py: the runs of an experiment as a graph, on a pool of processes; what Slurm would be told,
+without one."""
 
 import json
 import os
@@ -36,25 +37,42 @@ def urlb():
 
 
 def start(*args):
-    return subprocess.Popen([sys.executable, "sweep.py", *map(str, args)], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "sweep.py", *map(str, args)],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def stamps(root):
-    return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file() and "sweep" not in path.parts}
+    return {
+        path: path.stat().st_mtime_ns
+        for path in root.rglob("*")
+        if path.is_file() and "sweep" not in path.parts
+    }
 
 
-# ------------------------------------------------------------------------------------------------------------ plan
+# --------------------------------------------------------------------------------------------- plan
 
 
-def test_the_plan_of_the_main_table_is_240_pretrainings_with_1080_finetunings_below_their_own(call, monkeypatch, urlb):
+def test_the_plan_of_the_main_table_is_240_pretrainings_with_1080_finetunings_below_their_own(
+    call, monkeypatch, urlb
+):
     monkeypatch.setattr(graph, "load", lambda words: urlb)  # composed once for this file
     shown = call("experiment=table_urlb", "action=plan")
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
-    assert lines[1:3] == ["240 pre-trainings: 0 finished, 0 unfinished, 240 missing",
-                          "1080 fine-tunings: 0 finished, 0 unfinished, 1080 missing"]
-    assert lines[3].startswith("cost of the 1320 left: 3,08") and "120 unknown and not in the sum" in lines[3]
+    assert lines[1:3] == [
+        "240 pre-trainings: 0 finished, 0 unfinished, 240 missing",
+        "1080 fine-tunings: 0 finished, 0 unfinished, 1080 missing",
+    ]
+    assert (
+        lines[3].startswith("cost of the 1320 left: 3,08")
+        and "120 unknown and not in the sum" in lines[3]
+    )
     above, children = None, {}
     for line in lines[4:]:
         name = re.search(r"(->)? ?(pretrain|finetune) (\w+), (.*), seed (\d+)", line)
@@ -66,29 +84,47 @@ def test_the_plan_of_the_main_table_is_240_pretrainings_with_1080_finetunings_be
             above = (method, where, seed)
         else:
             assert method == "DDPG"
-    assert len(children) == 240 and all(len(set(tasks)) == len(tasks) == 4 for tasks in children.values())
+    assert len(children) == 240 and all(
+        len(set(tasks)) == len(tasks) == 4 for tasks in children.values()
+    )
     assert len(lines) == 4 + 1320
 
 
-def test_hours_are_measured_where_runs_are_finished_the_papers_at_its_size_and_else_unknown(tmp_path, urlb):
+def test_hours_are_measured_where_runs_are_finished_the_papers_at_its_size_and_else_unknown(
+    tmp_path, urlb
+):
     costs = cost.estimate(graph.runs_of(urlb))
-    amped = next(run for run in urlb.finetunings if run.method == "amped" and "jaco" in run.point["task"])
+    amped = next(
+        run for run in urlb.finetunings if run.method == "amped" and "jaco" in run.point["task"]
+    )
     assert costs.hours[str(amped.path)] == 0.32 and costs.source[str(amped.path)] == "paper"
     runs = graph.runs_of(graph.load([*ONE, f"run_root={tmp_path}"]))
     assert set(cost.estimate(runs).source.values()) == {"unknown"}
-    two = graph.runs_of(graph.load(["experiment=smoke", "methods=amped", "task=walker_run", f"run_root={tmp_path}"]))
+    two = graph.runs_of(
+        graph.load(["experiment=smoke", "methods=amped", "task=walker_run", f"run_root={tmp_path}"])
+    )
     first, second = two[:2]
     first.path.mkdir(parents=True)
     (first.path / "result.json").write_text('{"wall_seconds": 7200}')
     costs = cost.estimate(two)
     assert str(first.path) not in costs.hours and costs.hours[str(second.path)] == 2
-    assert costs.line() == ("cost of the 3 left: 2.0 h (1 by finished runs like them; 2 unknown and not in the sum)")
-    short = graph.load(["experiment=table_urlb", "methods=amped", "seed=1", "domain=walker", "task=walker_run",
-                        "pretrain.num_train_frames=1000"])
+    assert costs.line() == (
+        "cost of the 3 left: 2.0 h (1 by finished runs like them; 2 unknown and not in the sum)"
+    )
+    short = graph.load(
+        [
+            "experiment=table_urlb",
+            "methods=amped",
+            "seed=1",
+            "domain=walker",
+            "task=walker_run",
+            "pretrain.num_train_frames=1000",
+        ]
+    )
     assert cost.of_paper(short.runs[0]) is None and cost.of_paper(short.finetunings[0]) == 0.35
 
 
-# ----------------------------------------------------------------------------------------------------------- local
+# -------------------------------------------------------------------------------------------- local
 
 
 def test_a_sweep_killed_in_the_middle_and_run_again_has_every_run_once(cli, call, tmp_path):
@@ -106,7 +142,9 @@ def test_a_sweep_killed_in_the_middle_and_run_again_has_every_run_once(cli, call
     done = finish(start(*words))
     assert done.code == 0, done.err
     assert "all finished; python -m analysis.table experiment=smoke" in done.out.splitlines()[-1]
-    logs = {run.path: graph.log_of(run).read_text() for run in graph.runs_of(graph.load([*words[:-1]]))}
+    logs = {
+        run.path: graph.log_of(run).read_text() for run in graph.runs_of(graph.load([*words[:-1]]))
+    }
     assert all(log.count("finished: ") == 1 for log in logs.values())
     assert 45 <= continued_from(logs[pretrained]) < 300
     assert json.loads((tuned / "result.json").read_text())["pretrained_frame"] == 300
@@ -122,8 +160,14 @@ def test_a_sweep_killed_in_the_middle_and_run_again_has_every_run_once(cli, call
 
 
 def test_cancel_saves_what_runs_and_usr1_saves_a_run(call, tmp_path):
-    words = ("experiment=smoke", "methods=amped", "seed=1", "task=walker_run", "pretrain.num_train_frames=3000",
-             f"run_root={tmp_path}")
+    words = (
+        "experiment=smoke",
+        "methods=amped",
+        "seed=1",
+        "task=walker_run",
+        "pretrain.num_train_frames=3000",
+        f"run_root={tmp_path}",
+    )
     run = graph.load(list(words)).runs[0]
     assert call(*words, "action=cancel").out == "nothing of it is running\n"
     started = start(*words)
@@ -132,7 +176,9 @@ def test_cancel_saves_what_runs_and_usr1_saves_a_run(call, tmp_path):
     cancelled = call(*words, "action=cancel")
     assert cancelled.code == 0 and "each run is saved where it was" in cancelled.out
     stopped = finish(started)
-    assert stopped.code == 143 and stopped.err.startswith("SIGTERM: each run is saved where it was"), stopped
+    assert stopped.code == 143 and stopped.err.startswith(
+        "SIGTERM: each run is saved where it was"
+    ), stopped
     saved = graph.last_line(graph.log_of(run))
     assert re.fullmatch(r"SIGTERM: saved at frame \d+; the same command continues there", saved)
 
@@ -188,21 +234,33 @@ def test_a_failed_pretraining_blocks_its_own_finetunings_and_nothing_else(monkey
     on_gpu = runs[0]._replace(device=torch.device("cuda"))
     slots = local.make_slots(on_gpu, {"gpus": [0, 3], "runs_per_gpu": 2, "workers": None})
     assert len(local.make_slots(on_gpu, {"gpus": [0, 3], "runs_per_gpu": 2, "workers": 3})) == 3
-    assert local.make_slots(runs[0], {"gpus": [0], "runs_per_gpu": 1, "workers": 1})[0].gpu is None  # device=cpu
+    assert (
+        local.make_slots(runs[0], {"gpus": [0], "runs_per_gpu": 1, "workers": 1})[0].gpu is None
+    )  # device=cpu
     assert [slot.gpu for slot in slots] == ["0", "3", "0", "3"]
     local.Pool(runs, slots).run(board)
-    assert board.most == 4 and environments[:4] == ["0", "3", "0", "3"] and len(begun) == len(set(begun)) == 14
+    assert (
+        board.most == 4
+        and environments[:4] == ["0", "3", "0", "3"]
+        and len(begun) == len(set(begun)) == 14
+    )
     states = {row.run.path: row for row in board.rows}
     assert (states[bad.path].state, states[bad.path].note) == ("failed", "ValueError: no")
     for run in runs[1:]:
         assert states[run.path].state == ("blocked" if run.after == bad.path else "finished")
-    assert counts(board.rows) == ["4 pre-trainings: 3 finished, 1 failed", "12 fine-tunings: 10 finished, 2 blocked"]
+    assert counts(board.rows) == [
+        "4 pre-trainings: 3 finished, 1 failed",
+        "12 fine-tunings: 10 finished, 2 blocked",
+    ]
     assert table("t", board.rows).row_count == 1  # what is finished is only counted
 
     (runs[1].path / "result.json").write_text("{")  # damaged: named, not run again, not removed
     pool = local.Pool(runs, slots)
     assert pool.waiting == [runs[0], *(run for run in runs if run.after == bad.path)]
-    assert list(pool.failed) == [runs[1].path] and "remove it to run that again" in pool.failed[runs[1].path]
+    assert (
+        list(pool.failed) == [runs[1].path]
+        and "remove it to run that again" in pool.failed[runs[1].path]
+    )
 
 
 def test_threads_are_the_runs_own_or_what_it_began_with_or_its_share_of_the_cores(tmp_path):
@@ -219,7 +277,7 @@ def test_threads_are_the_runs_own_or_what_it_began_with_or_its_share_of_the_core
     assert len(local.make_slots(first(), graph.settings("local", {}))) == os.cpu_count()
 
 
-# ----------------------------------------------------------------------------------------------------------- Slurm
+# -------------------------------------------------------------------------------------------- Slurm
 
 
 def test_arrays_hold_every_run_once_and_finetunings_wait_for_the_pack_of_their_pretraining(urlb):
@@ -228,28 +286,42 @@ def test_arrays_hold_every_run_once_and_finetunings_wait_for_the_pack_of_their_p
         options = graph.settings("slurm", {"runs_per_gpu": str(size), "max_array": "300"})
         first, *rest = slurm.make_arrays(runs, {}, options)
         assert (first.phase, first.after) == ("pretrain", None)
-        assert sorted(len(array.packs) for array in rest if array.after is None) == ([120] if size == 1 else [30])
-        assert [len(first.packs)] + [len(array.packs) for array in rest if array.after is not None] == expected
+        assert sorted(len(array.packs) for array in rest if array.after is None) == (
+            [120] if size == 1 else [30]
+        )
+        assert [len(first.packs)] + [
+            len(array.packs) for array in rest if array.after is not None
+        ] == expected
         packed = [run.path for array in (first, *rest) for pack in array.packs for run in pack]
         assert len(packed) == len(set(packed)) == 1320
         for array in rest:
             for run in (run for pack in array.packs for run in pack):
-                assert array.after is None if run.after is None else run.after in {
-                    each.path for each in first.packs[array.after]}
+                assert (
+                    array.after is None
+                    if run.after is None
+                    else run.after in {each.path for each in first.packs[array.after]}
+                )
         asked = slurm.parameters(first, options)
         assert (asked["gres"], asked["cpus_per_task"], asked["mem"], asked["time"]) == (
-            "gpu:1", 2 * size, 8 * size, 24 * 60)
+            "gpu:1",
+            2 * size,
+            8 * size,
+            24 * 60,
+        )
         assert slurm.parameters(rest[0], options)["time"] == 4 * 60
 
 
 def test_a_finetuning_waits_for_a_live_job_or_for_nothing(tmp_path):
-    runs = graph.runs_of(graph.load(["experiment=smoke", "methods=amped", "task=walker_run", f"run_root={tmp_path}"]))
+    runs = graph.runs_of(
+        graph.load(["experiment=smoke", "methods=amped", "task=walker_run", f"run_root={tmp_path}"])
+    )
     first, second, *tuned = runs
     first.path.mkdir(parents=True)
     (first.path / "result.json").write_text("{}")
     arrays = slurm.make_arrays(tuned, {second.path: "17_3"}, graph.settings("slurm", {}))
-    assert [(array.after, [[run.after for run in pack] for pack in array.packs]) for array in arrays] == [
-        (None, [[first.path]]), ("17_3", [[second.path]])]
+    assert [
+        (array.after, [[run.after for run in pack] for pack in array.packs]) for array in arrays
+    ] == [(None, [[first.path]]), ("17_3", [[second.path]])]
 
 
 def test_the_last_record_that_is_live_says_where_a_run_is(monkeypatch, tmp_path):
@@ -259,47 +331,90 @@ def test_the_last_record_that_is_live_says_where_a_run_is(monkeypatch, tmp_path)
     names = [graph.key(run) for run in runs]
     (folder / "1.json").write_text(json.dumps({"arrays": [[names[:1]], [names[1:2]]]}))
     (folder / "2.json").write_text(json.dumps({"arrays": [[[names[0]], [names[2]]]]}))
-    shown = "\n".join(["5|N/A|1.0|FAILED|NonZeroExitCode", "6|N/A|1.1|CANCELLED|DependencyNeverSatisfied",
-                       "9|0|2.0|RUNNING|None", "9|1|2.0|PENDING|Resources", "3|N/A|other|RUNNING|None"])
+    shown = "\n".join(
+        [
+            "5|N/A|1.0|FAILED|NonZeroExitCode",
+            "6|N/A|1.1|CANCELLED|DependencyNeverSatisfied",
+            "9|0|2.0|RUNNING|None",
+            "9|1|2.0|PENDING|Resources",
+            "3|N/A|other|RUNNING|None",
+        ]
+    )
     monkeypatch.setattr(slurm, "call", lambda *words: shown)
     assert [(row.state, row.note) for row in slurm.rows(runs)] == [
-        ("running", "job 9_0"), ("failed", "job 6 cancelled: it never began"), ("queued", "job 9_1, Resources")]
+        ("running", "job 9_0"),
+        ("failed", "job 6 cancelled: it never began"),
+        ("queued", "job 9_1, Resources"),
+    ]
     cancelled = []
     monkeypatch.setattr(slurm, "call", lambda *words: cancelled.extend(words) or shown)
     slurm.cancel(types.SimpleNamespace(runs=runs[:1], finetunings=runs[1:]), {})
     assert cancelled[-3:] == ["scancel", "9_0", "9_1"]
 
 
-# ------------------------------------------------------------------------------------------------- launchers, lines
+# --------------------------------------------------------------------------------- launchers, lines
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local", "ray"])
 def test_a_multirun_by_a_launcher_of_hydra_makes_the_runs(launcher, tmp_path):
     for module in {"ray": ("ray", "hydra_plugins.hydra_ray_launcher")}.get(launcher, ()):
         pytest.importorskip(module, reason="Ray is an extra: requirements-ray.txt")
-    done = finish(process("pretrain", "-m", f"hydra/launcher={launcher}", "seed=1,2", "preset=smoke",
-                          "num_train_frames=20", "snapshots=[]", f"run_root={tmp_path}"))
+    done = finish(
+        process(
+            "pretrain",
+            "-m",
+            f"hydra/launcher={launcher}",
+            "seed=1,2",
+            "preset=smoke",
+            "num_train_frames=20",
+            "snapshots=[]",
+            f"run_root={tmp_path}",
+        )
+    )
     assert done.code == 0, done.err
     assert len(list(tmp_path.glob("pretrain/walker/amped/*/seed_*/result.json"))) == 2
 
 
-@pytest.mark.parametrize("words, line", [
-    ("", "experiment= is missing"),
-    ("experiment=smoke action=go", "action=go is not known; choose from plan, run, status, cancel"),
-    ("experiment=smoke cluster=cloud", "cluster=cloud is not known; choose from local, slurm"),
-    ("experiment=smoke cluster.nodes=2", "cluster.nodes is not a key of configs/cluster/local.yaml; it has workers"),
-    ("experiment=smoke cluster.workers=0", "cluster.workers=0 is not valid: a whole number of 1 or more"),
-    ("experiment=smoke cluster.gpus=2", "cluster.gpus=2 is not valid: a list such as [0,1]"),
-    ("experiment=smoke cluster.runs_per_gpu=many", "cluster.runs_per_gpu=many is not valid"),
-    ("experiment=smoke cluster=slurm cluster.hours=0", "cluster.hours=0 is not valid: a number above 0"),
-    ("experiment=smoke cluster=slurm cluster.finetune.follow=1", "cluster.finetune.follow is not known; choose from"),
-    ("experiment=smoke methods=ampd", "agent=ampd is not known"),
-    ("experiment=smoke learner.rl=1", "learner.rl is not a key of this run"),
-])
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        ("", "experiment= is missing"),
+        (
+            "experiment=smoke action=go",
+            "action=go is not known; choose from plan, run, status, cancel",
+        ),
+        ("experiment=smoke cluster=cloud", "cluster=cloud is not known; choose from local, slurm"),
+        (
+            "experiment=smoke cluster.nodes=2",
+            "cluster.nodes is not a key of configs/cluster/local.yaml; it has workers",
+        ),
+        (
+            "experiment=smoke cluster.workers=0",
+            "cluster.workers=0 is not valid: a whole number of 1 or more",
+        ),
+        ("experiment=smoke cluster.gpus=2", "cluster.gpus=2 is not valid: a list such as [0,1]"),
+        ("experiment=smoke cluster.runs_per_gpu=many", "cluster.runs_per_gpu=many is not valid"),
+        (
+            "experiment=smoke cluster=slurm cluster.hours=0",
+            "cluster.hours=0 is not valid: a number above 0",
+        ),
+        (
+            "experiment=smoke cluster=slurm cluster.finetune.follow=1",
+            "cluster.finetune.follow is not known; choose from",
+        ),
+        ("experiment=smoke methods=ampd", "agent=ampd is not known"),
+        ("experiment=smoke learner.rl=1", "learner.rl is not a key of this run"),
+    ],
+)
 def test_mistakes_are_one_line_and_nothing_is_written(call, tmp_path, monkeypatch, words, line):
     monkeypatch.chdir(tmp_path)
     done = call(*words.split())
-    assert done.code == 2 and done.out == "" and done.err.count("\n") == 1 and done.err.startswith("error: "), done
+    assert (
+        done.code == 2
+        and done.out == ""
+        and done.err.count("\n") == 1
+        and done.err.startswith("error: ")
+    ), done
     assert line in done.err and not list(tmp_path.iterdir())
 
 

@@ -1,7 +1,8 @@
 """A script under a flight recorder: python -m tests.faults.blackbox BOX pretrain key=value ...
 
-What the run is doing is kept in a file that is mapped into memory, so that it outlives a kill -9 and can be watched
-from outside: the phase, the frame, and how many updates and environment steps this process has made.
+What the run is doing is kept in a file that is mapped into memory, so that it outlives a kill -9
+and can be watched from outside: the phase, the frame, and how many updates and environment steps
+this process has made.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from pathlib import Path
 
 from utils import ROOT
 
-PHASES = ("starting", "step", "update", "selector update", "evaluation", "checkpoint", "snapshot", "finishing")
+PHASES = (
+    "starting",
+    "step",
+    "update",
+    "selector update",
+    "evaluation",
+    "checkpoint",
+    "snapshot",
+    "finishing",
+)
 FIELDS = ("phase", "frame", "updates", "train_steps", "eval_steps", "replayed")
 
 
@@ -74,7 +84,9 @@ def record(box: Box) -> None:
         step = env.step
 
         def call(action):
-            box.add(field, len(action) if getattr(action, "ndim", 1) == 2 else 1)  # lanes step side by side
+            box.add(
+                field, len(action) if getattr(action, "ndim", 1) == 2 else 1
+            )  # lanes step side by side
             return step(action)
 
         env.step = call

@@ -14,7 +14,8 @@ from utils import UserError, load_torch
 
 
 def outcome(path: Path, what: str, data: bytes, sound: dict) -> str:
-    """What becomes of a file with these bytes: refused by name, loaded to the same content, or WRONG."""
+    """What becomes of a file with these bytes: refused by name, loaded to the same content, or
+    WRONG."""
     path.write_bytes(data)
     try:
         loaded = load_torch(path, what)
@@ -32,7 +33,10 @@ def flip(data: bytes, bit: int) -> bytes:
 def flips(file: Path, what: str, count: int, rng: random.Random, scratch: Path) -> Counter:
     """One bit at a time, anywhere in the file."""
     data, sound = file.read_bytes(), load_torch(file, what)
-    return Counter(outcome(scratch, what, flip(data, rng.randrange(8 * len(data))), sound) for _ in range(count))
+    return Counter(
+        outcome(scratch, what, flip(data, rng.randrange(8 * len(data))), sound)
+        for _ in range(count)
+    )
 
 
 def cuts(file: Path, what: str, count: int, rng: random.Random, scratch: Path) -> Counter:
@@ -46,8 +50,10 @@ def cuts(file: Path, what: str, count: int, rng: random.Random, scratch: Path) -
 def small_disk(path: Path, kilobytes: int) -> Iterator[Path]:
     """A file system of this size; OSError where mounting is not permitted."""
     path.mkdir(parents=True, exist_ok=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(path)],
-                      capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(path)],
+        capture_output=True,
+    ).returncode:
         raise OSError("mounting a tmpfs is not permitted here")
     try:
         yield path

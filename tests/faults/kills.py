@@ -15,8 +15,22 @@ from typing import NamedTuple
 from tests.faults.blackbox import ROOT, Box
 
 SMALL = ("preset=smoke", "skill_dim=4")
-MIX = ("starting", "any", "evaluation", "any", "checkpoint", "any", "snapshot", "any", "evaluation", "any")
-WAIT = {"starting": 3.0, "evaluation": 0.05}  # seconds between what is aimed at and the kill, at most; else DELAY
+MIX = (
+    "starting",
+    "any",
+    "evaluation",
+    "any",
+    "checkpoint",
+    "any",
+    "snapshot",
+    "any",
+    "evaluation",
+    "any",
+)
+WAIT = {
+    "starting": 3.0,
+    "evaluation": 0.05,
+}  # seconds between what is aimed at and the kill, at most; else DELAY
 DELAY = 0.02
 
 
@@ -28,7 +42,9 @@ class Job(NamedTuple):
     args: tuple[str, ...]
     where: str
     frames: int
-    snapshot: str | None = None  # of the pre-training that it starts from, below the undisturbed run_root
+    snapshot: str | None = (
+        None  # of the pre-training that it starts from, below the undisturbed run_root
+    )
 
     @property
     def warm(self) -> int:
@@ -43,27 +59,61 @@ class Job(NamedTuple):
 def every(frames: int, checkpoint: int) -> tuple[str, ...]:
     """Evaluations at each tenth checkpoint, snapshots at each twentieth."""
     snapshots = ",".join(str(f) for f in range(20 * checkpoint, frames, 20 * checkpoint))
-    return (f"num_train_frames={frames}", f"checkpoint_every_frames={checkpoint}", f"snapshots=[{snapshots}]",
-            f"eval_every_frames={10 * checkpoint}", f"log_every_frames={checkpoint}")
+    return (
+        f"num_train_frames={frames}",
+        f"checkpoint_every_frames={checkpoint}",
+        f"snapshots=[{snapshots}]",
+        f"eval_every_frames={10 * checkpoint}",
+        f"log_every_frames={checkpoint}",
+    )
 
 
-# A resume plays the open episode again, so an arm with 250 steps per episode: of ten resumes a walker would spend as
-# much on its 1000 as on these runs.
+# A resume plays the open episode again, so an arm with 250 steps per episode: of ten resumes a
+# walker would spend as much on its 1000 as on these runs.
 ARM = "pretrain/jaco/amped/soak/seed_1"
 MAZE = "pretrain/tree_maze/amped/soak/seed_1"
 REACH = ("agent=amped", "task=jaco_reach_top_left")
 GOAL = ("agent=amped", "task=tree_maze_reach_left")
 SELDOM = "learner.update_every_steps=6"  # the run is long for the kills' sake, not for its updates
 JOBS = (
-    Job("pre-training, DDPG", "pretrain", ("agent=amped", "domain=jaco", *every(12000, 100), SELDOM), ARM, 12000),
-    Job("pre-training, PPO", "pretrain", ("agent=amped", "domain=tree_maze", *every(4000, 80)), MAZE, 4000),
-    Job("fine-tuning, DDPG", "finetune", (*REACH, *every(12000, 100), SELDOM),
-        "finetune/jaco_reach_top_left/amped/soak/switching/seed_1", 12000, f"{ARM}/snapshots/snapshot_12000.pt"),
-    Job("selector, DDPG", "finetune",
+    Job(
+        "pre-training, DDPG",
+        "pretrain",
+        ("agent=amped", "domain=jaco", *every(12000, 100), SELDOM),
+        ARM,
+        12000,
+    ),
+    Job(
+        "pre-training, PPO",
+        "pretrain",
+        ("agent=amped", "domain=tree_maze", *every(4000, 80)),
+        MAZE,
+        4000,
+    ),
+    Job(
+        "fine-tuning, DDPG",
+        "finetune",
+        (*REACH, *every(12000, 100), SELDOM),
+        "finetune/jaco_reach_top_left/amped/soak/switching/seed_1",
+        12000,
+        f"{ARM}/snapshots/snapshot_12000.pt",
+    ),
+    Job(
+        "selector, DDPG",
+        "finetune",
         (*REACH, "skills=selector", "skills.update_every_steps=4", *every(12000, 100), SELDOM),
-        "finetune/jaco_reach_top_left/amped/soak/selector/seed_1", 12000, f"{ARM}/snapshots/snapshot_12000.pt"),
-    Job("selector, PPO", "finetune", (*GOAL, "skills=selector", *every(2000, 40)),
-        "finetune/tree_maze_reach_left/amped/soak/selector/seed_1", 2000, f"{MAZE}/snapshots/snapshot_4000.pt"),
+        "finetune/jaco_reach_top_left/amped/soak/selector/seed_1",
+        12000,
+        f"{ARM}/snapshots/snapshot_12000.pt",
+    ),
+    Job(
+        "selector, PPO",
+        "finetune",
+        (*GOAL, "skills=selector", *every(2000, 40)),
+        "finetune/tree_maze_reach_left/amped/soak/selector/seed_1",
+        2000,
+        f"{MAZE}/snapshots/snapshot_4000.pt",
+    ),
 )
 
 
@@ -86,28 +136,39 @@ class Flight:
     """A run to its end through all kills."""
 
     kills: list[Kill] = field(default_factory=list)
-    steps: int = 0  # of the environments in all attempts together: training, evaluation and replayed
+    steps: int = (
+        0  # of the environments in all attempts together: training, evaluation and replayed
+    )
     replayed: int = 0  # of those, to put an environment back where its checkpoint had it
     error: str = ""  # of an attempt that failed by itself
 
 
 def plan(job: Job, count: int, rng: random.Random) -> list[Aim]:
-    """Spread over the run, the phases in turn; the last tenth stays free, so that every aim is met."""
+    """Spread over the run, the phases in turn; the last tenth stays free, so that every aim is
+    met."""
     frames = sorted(rng.randrange(job.warm, job.frames * 9 // 10) for _ in range(count))
     return [Aim(frame, MIX[i % len(MIX)]) for i, frame in enumerate(frames)]
 
 
 def start(command: list[str], box: Path) -> subprocess.Popen:
     environment = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
-    return subprocess.Popen([sys.executable, "-m", "tests.faults.blackbox", str(box), *command], cwd=ROOT, text=True,
-                            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.blackbox", str(box), *command],
+        cwd=ROOT,
+        text=True,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def shoot(process: subprocess.Popen, box: Box, aim: Aim, rng: random.Random, signum: int) -> bool:
     """Wait for the moment and send the signal; False if the process ended before."""
     delay = rng.uniform(0, WAIT.get(aim.phase, DELAY))
     while process.poll() is None:
-        if aim.phase == "starting" or (box.read("frame") >= aim.frame and aim.phase in ("any", box.phase)):
+        if aim.phase == "starting" or (
+            box.read("frame") >= aim.frame and aim.phase in ("any", box.phase)
+        ):
             time.sleep(delay)
             process.send_signal(signum)
             return True
@@ -115,8 +176,16 @@ def shoot(process: subprocess.Popen, box: Box, aim: Aim, rng: random.Random, sig
     return False
 
 
-def fly(job: Job, root: Path, snapshots: Path, aims: list[Aim], rng: random.Random,
-        signum: int = signal.SIGKILL, *, to_the_end: bool = True) -> Flight:
+def fly(
+    job: Job,
+    root: Path,
+    snapshots: Path,
+    aims: list[Aim],
+    rng: random.Random,
+    signum: int = signal.SIGKILL,
+    *,
+    to_the_end: bool = True,
+) -> Flight:
     """Start, send the signal at each aim in turn, start again, until the run is done."""
     flight, path = Flight(), root / "box"
     root.mkdir(parents=True, exist_ok=True)
@@ -130,9 +199,15 @@ def fly(job: Job, root: Path, snapshots: Path, aims: list[Aim], rng: random.Rand
         flight.replayed += box.read("replayed")
         if hit and process.returncode in (-signum, 128 + signum):
             frame, phase = box.read("frame"), box.phase
-            flight.kills.append(Kill(aim.phase, phase, frame, phase != "starting" and frame >= job.warm))
+            flight.kills.append(
+                Kill(aim.phase, phase, frame, phase != "starting" and frame >= job.warm)
+            )
         elif process.returncode:
-            flight.error = errors.strip().splitlines()[-1] if errors.strip() else f"exit code {process.returncode}"
+            flight.error = (
+                errors.strip().splitlines()[-1]
+                if errors.strip()
+                else f"exit code {process.returncode}"
+            )
             break
         elif aim is None:
             break

@@ -42,10 +42,18 @@ def without_clock(result: dict[str, Any]) -> dict[str, Any]:
 def same_value(a: Any, b: Any) -> bool:
     """Of plain Python and tensors, to the last bit."""
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape and (
-            a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes())
+        return (
+            isinstance(b, torch.Tensor)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and (a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes())
+        )
     if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(same_value(v, b[k]) for k, v in a.items())
+        return (
+            isinstance(b, dict)
+            and a.keys() == b.keys()
+            and all(same_value(v, b[k]) for k, v in a.items())
+        )
     if isinstance(a, list | tuple):
         return type(a) is type(b) and len(a) == len(b) and all(map(same_value, a, b))
     return type(a) is type(b) and a == b
@@ -60,15 +68,24 @@ def compare(a: Path, b: Path) -> Comparison:
     for name in ("train.csv", "eval.csv"):
         ours, theirs = rows(a / name), rows(b / name)
         found.check(ours == theirs, name, sum(map(len, ours)))
-    names = [sorted(p.name for p in run.rglob("*") if p.suffix in (".pt", ".npz", ".tmp")) for run in (a, b)]
+    names = [
+        sorted(p.name for p in run.rglob("*") if p.suffix in (".pt", ".npz", ".tmp"))
+        for run in (a, b)
+    ]
     found.check(names[0] == names[1], f"files: {names}", 0)
     for path in sorted((a / "snapshots").iterdir()):
         ours, theirs = load_snapshot(path), load_snapshot(b / "snapshots" / path.name)
         for part in ours.keys() - {"config"}:  # config names the run's own root
             tensors = ours[part].values() if part in ("learner", "objective", "skills") else ()
-            found.check(same_value(ours[part], theirs[part]), f"{path.name}: {part}", sum(t.numel() for t in tensors))
+            found.check(
+                same_value(ours[part], theirs[part]),
+                f"{path.name}: {part}",
+                sum(t.numel() for t in tensors),
+            )
     if (a / "choices.npz").exists():
         with np.load(a / "choices.npz") as ours, np.load(b / "choices.npz") as theirs:
             for name in ours:
-                found.check(np.array_equal(ours[name], theirs[name]), f"choices: {name}", ours[name].size)
+                found.check(
+                    np.array_equal(ours[name], theirs[name]), f"choices: {name}", ours[name].size
+                )
     return found

@@ -1,8 +1,10 @@
-"""The long fault suite: python -m tests.faults.soak [--kills 50] [--seed 1] [--out results/soak.json]
+"""The long fault suite: python -m tests.faults.soak [--kills 50] [--seed 1] [--out
+results/soak.json]
 
-Five runs, each first undisturbed, then killed at random moments and continued until it is done; then signals, full
-disks and damaged files. Every disturbed run must end with the same bits as the undisturbed one. The table goes to the
-screen, everything else into the JSON. Exit code 1 if anything was lost.
+Five runs, each first undisturbed, then killed at random moments and continued until it is done;
+then signals, full disks and damaged files. Every disturbed run must end with the same bits as the
+undisturbed one. The table goes to the screen, everything else into the JSON. Exit code 1 if
+anything was lost.
 """
 
 from __future__ import annotations
@@ -29,12 +31,23 @@ MOST_STEPS = 1.2  # environment steps of all attempts over those of the undistur
 HEAD = ("fault", "injected", "survived", "lost", "frames compared", "numbers compared", "env steps")
 
 
-def row(fault: str, injected: int, compared: Comparison, ratio: float | None = None, **more: Any) -> dict[str, Any]:
-    """All that was injected into a run is lost unless the run ends with the same bits, in few enough steps."""
+def row(
+    fault: str, injected: int, compared: Comparison, ratio: float | None = None, **more: Any
+) -> dict[str, Any]:
+    """All that was injected into a run is lost unless the run ends with the same bits, in few
+    enough steps."""
     sound = not compared.differences and (ratio is None or ratio <= MOST_STEPS)
-    return {"fault": fault, "injected": injected, "survived": injected * sound, "lost": injected * (not sound),
-            "frames compared": compared.frames, "numbers compared": compared.numbers, "env steps": ratio,
-            "differences": compared.differences, **more}
+    return {
+        "fault": fault,
+        "injected": injected,
+        "survived": injected * sound,
+        "lost": injected * (not sound),
+        "frames compared": compared.frames,
+        "numbers compared": compared.numbers,
+        "env steps": ratio,
+        "differences": compared.differences,
+        **more,
+    }
 
 
 def finished(job: Job, base: Path, root: Path, flight: Flight) -> Comparison:
@@ -44,13 +57,27 @@ def finished(job: Job, base: Path, root: Path, flight: Flight) -> Comparison:
     return compare(base / "whole" / job.where, root / job.where)
 
 
-def disturbed(label: str, job: Job, aims: list[Aim], base: Path, whole: Flight, seed: int,
-              signum: int = signal.SIGKILL) -> dict[str, Any]:
+def disturbed(
+    label: str,
+    job: Job,
+    aims: list[Aim],
+    base: Path,
+    whole: Flight,
+    seed: int,
+    signum: int = signal.SIGKILL,
+) -> dict[str, Any]:
     root = base / re.sub(r"\W+", "_", f"{label} {job.name}")
     flight = fly(job, root, base / "whole", aims, random.Random(f"{seed} {job.name}"), signum)
-    return row(f"{label}: {job.name}", len(flight.kills), finished(job, base, root, flight), flight.steps / whole.steps,
-               steps=flight.steps, replayed=flight.replayed, steps_undisturbed=whole.steps,
-               kills=[kill._asdict() for kill in flight.kills])
+    return row(
+        f"{label}: {job.name}",
+        len(flight.kills),
+        finished(job, base, root, flight),
+        flight.steps / whole.steps,
+        steps=flight.steps,
+        replayed=flight.replayed,
+        steps_undisturbed=whole.steps,
+        kills=[kill._asdict() for kill in flight.kills],
+    )
 
 
 def full_disks(job: Job, count: int, base: Path, seed: int) -> dict[str, Any]:
@@ -62,8 +89,13 @@ def full_disks(job: Job, count: int, base: Path, seed: int) -> dict[str, Any]:
             command, box = job.command(disk, base / "whole"), base / f"disk_box_{number}"
             first = start(command, box)
             line = first.communicate()[1]
-            found.check(first.returncode == 2 and len(line.splitlines()) == 1 and "the disk is full" in line,
-                        f"{size} kB: {line[-300:]}", 0)
+            found.check(
+                first.returncode == 2
+                and len(line.splitlines()) == 1
+                and "the disk is full" in line,
+                f"{size} kB: {line[-300:]}",
+                0,
+            )
             halves = list(disk.rglob(".*.tmp"))
             found.check(not halves, f"{size} kB left {halves}", 0)
             messages.append(re.sub(rf"{disk}/\S*/", "", line.strip()))
@@ -76,15 +108,26 @@ def full_disks(job: Job, count: int, base: Path, seed: int) -> dict[str, Any]:
 
 
 def damaged_checkpoints(job: Job, count: int, base: Path, seed: int) -> list[dict[str, Any]]:
-    """A run is stopped `count` times, each time its newest checkpoint is damaged, and it goes on from the one before;
-    the last of them also has its bits flipped one by one, as has a snapshot."""
+    """A run is stopped `count` times, each time its newest checkpoint is damaged, and it goes on
+    from the one before; the last of them also has its bits flipped one by one, as has a
+    snapshot."""
     rng, root, flight = random.Random(seed), base / "damaged", Flight()
     made, scratch = [], base / "scratch.pt"
     snapshot = base / "whole" / job.where / "snapshots" / f"snapshot_{job.frames}.pt"
     for aim in plan(job, count, rng):
-        stopped = fly(job, root, base / "whole", [aim._replace(phase="any")], rng, signal.SIGTERM, to_the_end=False)
+        stopped = fly(
+            job,
+            root,
+            base / "whole",
+            [aim._replace(phase="any")],
+            rng,
+            signal.SIGTERM,
+            to_the_end=False,
+        )
         flight.kills += stopped.kills
-        newest = max((root / job.where).glob("checkpoint_*.pt"), key=lambda p: int(p.stem.split("_")[1]))
+        newest = max(
+            (root / job.where).glob("checkpoint_*.pt"), key=lambda p: int(p.stem.split("_")[1])
+        )
         data = newest.read_bytes()
         (base / "sound.pt").write_bytes(data)
         bit = rng.randrange(8 * len(data))
@@ -107,10 +150,16 @@ def damaged_checkpoints(job: Job, count: int, base: Path, seed: int) -> list[dic
 def table(rows: list[dict[str, Any]]) -> str:
     def cells(r: dict[str, Any]) -> list[str]:
         ratio = r["env steps"]
-        counts = [f"{r[key]:,}" for key in HEAD[1:4]] + [f"{r[key]:,}" if r[key] else "-" for key in HEAD[4:6]]
+        counts = [f"{r[key]:,}" for key in HEAD[1:4]] + [
+            f"{r[key]:,}" if r[key] else "-" for key in HEAD[4:6]
+        ]
         return [r["fault"], *counts, f"{ratio:.3f}x" if ratio else "-"]
 
-    total = {"fault": "all", "env steps": None, **{key: sum(r[key] for r in rows) for key in HEAD[1:6]}}
+    total = {
+        "fault": "all",
+        "env steps": None,
+        **{key: sum(r[key] for r in rows) for key in HEAD[1:6]},
+    }
     lines = [list(HEAD), ["---"] * len(HEAD), *map(cells, [*rows, total])]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -122,10 +171,16 @@ def soak(kills: int, seed: int, base: Path) -> list[dict[str, Any]]:
         sys.exit(f"an undisturbed run failed: {errors[0]}")
     shares = [kills // len(JOBS) + (i < kills % len(JOBS)) for i in range(len(JOBS))]
     with ThreadPoolExecutor(2) as pool:  # each waits for processes
-        calls = [pool.submit(disturbed, "kill -9", job, plan(job, share, rng), base, whole[job], seed)
-                 for job, share in zip(JOBS, shares, strict=True)]
+        calls = [
+            pool.submit(disturbed, "kill -9", job, plan(job, share, rng), base, whole[job], seed)
+            for job, share in zip(JOBS, shares, strict=True)
+        ]
         aims = [aim._replace(phase="evaluation") for aim in plan(tuning, 5, rng)]
-        calls.append(pool.submit(disturbed, "SIGTERM", tuning, aims, base, whole[tuning], seed, signal.SIGTERM))
+        calls.append(
+            pool.submit(
+                disturbed, "SIGTERM", tuning, aims, base, whole[tuning], seed, signal.SIGTERM
+            )
+        )
         calls.append(pool.submit(full_disks, small, 4, base, seed))
         several = pool.submit(damaged_checkpoints, small, 4, base, seed)
         return [*(call.result() for call in calls), *several.result()]
@@ -140,13 +195,23 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="soak_") as base:
         rows = soak(args.kills, args.seed, Path(base))
     killed = [kill for r in rows if r["fault"].startswith("kill -9") for kill in r["kills"]]
-    landed = {"kills": len(killed), "after the first update": sum(kill["trained"] for kill in killed),
-              "in": dict(Counter(kill["phase"] for kill in killed).most_common())}
-    write_text(args.out, json.dumps({"seed": args.seed, "landed": landed, "rows": rows, "versions": versions()},
-                                    indent=1) + "\n")
+    landed = {
+        "kills": len(killed),
+        "after the first update": sum(kill["trained"] for kill in killed),
+        "in": dict(Counter(kill["phase"] for kill in killed).most_common()),
+    }
+    write_text(
+        args.out,
+        json.dumps(
+            {"seed": args.seed, "landed": landed, "rows": rows, "versions": versions()}, indent=1
+        )
+        + "\n",
+    )
     print(table(rows))
-    print(f"\n{landed['kills']} kills, {landed['after the first update']} after the first update; they landed in "
-          + ", ".join(f"{phase} {count}" for phase, count in landed["in"].items()))
+    print(
+        f"\n{landed['kills']} kills, {landed['after the first update']} after the first update; they landed in "
+        + ", ".join(f"{phase} {count}" for phase, count in landed["in"].items())
+    )
     return int(any(r["lost"] for r in rows))
 
 

@@ -1,4 +1,5 @@
-"""A full or read-only disk ends a run in one line; no half file stays, and the run goes on when there is room."""
+"""A full or read-only disk ends a run in one line; no half file stays, and the run goes on when
+there is room."""
 
 import subprocess
 import sys
@@ -37,10 +38,12 @@ def one_line(out: Output, *words: str) -> bool:
     return out.code == 2 and out.err.count("\n") == 1 and all(word in out.err for word in words)
 
 
-@pytest.mark.parametrize(("frame", "file"), [
-    (15, "checkpoint_15.pt"), (60, "snapshot_60.pt"), (120, "result.json"),
-])
-def test_a_full_disk_names_the_file_and_the_run_goes_on_when_there_is_room(cli, disk, whole, monkeypatch, frame, file):
+@pytest.mark.parametrize(
+    ("frame", "file"), [(15, "checkpoint_15.pt"), (60, "snapshot_60.pt"), (120, "result.json")]
+)
+def test_a_full_disk_names_the_file_and_the_run_goes_on_when_there_is_room(
+    cli, disk, whole, monkeypatch, frame, file
+):
     """The disk fills up at a frame; what is due there does not fit."""
     from run.loop import Runner
 
@@ -75,21 +78,29 @@ def test_a_row_that_does_not_fit_leaves_no_half_row(disk):
 
 
 @pytest.mark.parametrize("room", [0, 8, 80, 400])
-def test_a_tensor_that_does_not_fit_is_said_to_be_the_disks_fault_however_far_torch_came(disk, room):
+def test_a_tensor_that_does_not_fit_is_said_to_be_the_disks_fault_however_far_torch_came(
+    disk, room
+):
     fill(disk, room)
     with pytest.raises(UserError, match=r"a.pt: the disk is full"):
-        save_torch(disk / "a.pt", {"kind": "snapshot", "x": torch.zeros(200_000), "y": torch.zeros(10)})
+        save_torch(
+            disk / "a.pt", {"kind": "snapshot", "x": torch.zeros(200_000), "y": torch.zeros(10)}
+        )
     assert [p.name for p in disk.iterdir()] == ["filler"]
 
 
-def test_a_run_in_a_directory_that_became_read_only_waits_to_be_continued(cli, disk, whole, monkeypatch):
+def test_a_run_in_a_directory_that_became_read_only_waits_to_be_continued(
+    cli, disk, whole, monkeypatch
+):
     with monkeypatch.context() as patch:
         stop_at(patch, 70)
         assert cli("pretrain", f"run_root={disk}").code == 143
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     refused = cli("pretrain", f"run_root={disk}")
     assert one_line(refused, f"cannot write {disk / RUN}", "Read-only file system"), refused.err
-    assert one_line(cli("pretrain", f"run_root={disk}", "variant=new"), "Read-only file system", "run_root=DIR")
+    assert one_line(
+        cli("pretrain", f"run_root={disk}", "variant=new"), "Read-only file system", "run_root=DIR"
+    )
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
     resize(disk, 8000)
     assert "continuing at frame 70" in cli("pretrain", f"run_root={disk}").out

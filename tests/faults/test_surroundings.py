@@ -1,4 +1,5 @@
-"""Clocks that jump, memory that ends, a server that does not answer, a second process, a signal in mid-evaluation."""
+"""Clocks that jump, memory that ends, a server that does not answer, a second process, a signal in
+mid-evaluation."""
 
 import io
 import os
@@ -27,8 +28,13 @@ def test_a_clock_that_jumps_moves_no_number_and_no_progress_bar(cli, tmp_path, w
     monkeypatch.setattr(time, "time", jumping)
     monkeypatch.setattr(tqdm.std, "time", jumping)
     bar = tqdm.std.tqdm.__init__
-    monkeypatch.setattr(tqdm.std.tqdm, "__init__", lambda self, *args, **kwargs: bar(
-        self, *args, **{**kwargs, "disable": False, "file": screen, "mininterval": 0}))
+    monkeypatch.setattr(
+        tqdm.std.tqdm,
+        "__init__",
+        lambda self, *args, **kwargs: bar(
+            self, *args, **{**kwargs, "disable": False, "file": screen, "mininterval": 0}
+        ),
+    )
     assert cli("pretrain", f"run_root={tmp_path / 'jumped'}").code == 0
     assert not compare(undisturbed / RUN, tmp_path / "jumped" / RUN).differences
     shown = [float(rate) for rate in re.findall(r"([-\d.]+)frame/s", screen.getvalue())]
@@ -39,13 +45,18 @@ def test_a_clock_that_jumps_moves_no_number_and_no_progress_bar(cli, tmp_path, w
 def test_a_replay_that_does_not_fit_into_memory_is_refused_before_it_fills(cli):
     out = cli("pretrain", "replay.capacity=1000000000")
     assert out.code == 2 and out.err.count("\n") == 1
-    assert re.match(r"error: out of memory \(.*\); what was written before is intact; give a smaller replay.capacity "
-                    r"\(1000000000 rows now\), learner.batch_size \(32\) or learner.hidden_dim \(32\)", out.err)
+    assert re.match(
+        r"error: out of memory \(.*\); what was written before is intact; give a smaller replay.capacity "
+        r"\(1000000000 rows now\), learner.batch_size \(32\) or learner.hidden_dim \(32\)",
+        out.err,
+    )
     assert not cli.root.exists()
 
 
 def test_a_replay_that_the_system_would_hand_out_and_never_have_is_refused():
-    with pytest.raises(MemoryError, match=r"the replay takes 1000000.0 GB, this machine has [\d.]+ GB"):
+    with pytest.raises(
+        MemoryError, match=r"the replay takes 1000000.0 GB, this machine has [\d.]+ GB"
+    ):
         build.require_memory(10**15)
 
 
@@ -56,7 +67,8 @@ def test_a_batch_that_does_not_fit_stops_the_run_in_one_line_and_it_can_be_conti
 
 
 def test_a_run_that_another_process_finished_meanwhile_is_left_alone(cli, whole, monkeypatch):
-    """Two are started; the second is still being built when the first ends and unlocks the directory."""
+    """Two are started; the second is still being built when the first ends and unlocks the
+    directory."""
     shutil.copytree(whole(), cli.root)
     result = cli.root / RUN / "result.json"
     text, make_parts = result.read_text(), build.make_parts
@@ -74,8 +86,11 @@ def test_a_run_that_another_process_finished_meanwhile_is_left_alone(cli, whole,
 
 
 @pytest.mark.parametrize(("domain", "at"), [("walker", 8 * 5 + 15), ("tree_maze", 8)])
-def test_a_sigterm_in_mid_evaluation_saves_and_the_evaluation_is_made_again(cli, whole, monkeypatch, domain, at):
-    """In the second one: the first makes 8 x 5 calls on the first of two walkers, and 5 in the maze."""
+def test_a_sigterm_in_mid_evaluation_saves_and_the_evaluation_is_made_again(
+    cli, whole, monkeypatch, domain, at
+):
+    """In the second one: the first makes 8 x 5 calls on the first of two walkers, and 5 in the
+    maze."""
     where, undisturbed = f"pretrain/{domain}/amped/smoke/seed_1", whole(f"domain={domain}")
     make_parts = build.make_parts
 
@@ -96,7 +111,9 @@ def test_a_sigterm_in_mid_evaluation_saves_and_the_evaluation_is_made_again(cli,
     with monkeypatch.context() as patch:
         patch.setattr(build, "make_parts", with_signal)
         out = cli("pretrain", f"domain={domain}")
-    assert out.code == 143 and re.fullmatch(r"SIGTERM: saved at frame \d+; the same command continues there\n", out.err)
+    assert out.code == 143 and re.fullmatch(
+        r"SIGTERM: saved at frame \d+; the same command continues there\n", out.err
+    )
     assert cli("pretrain", f"domain={domain}").code == 0
     assert not compare(undisturbed / where, cli.root / where).differences
 
@@ -115,11 +132,25 @@ made.close()
 
 def test_wandb_without_its_server_is_one_warning_and_an_upload_for_later(tmp_path):
     places = {f"WANDB_{name}_DIR": str(tmp_path / name) for name in ("CACHE", "CONFIG", "DATA")}
-    done = subprocess.run([sys.executable, "-c", UNREACHABLE, tmp_path], cwd=ROOT, capture_output=True, text=True,
-                          timeout=120, env={**os.environ, **places, "WANDB_BASE_URL": "http://127.0.0.1:9",
-                                            "WANDB_API_KEY": "0" * 40, "WANDB_MODE": "online"})
+    done = subprocess.run(
+        [sys.executable, "-c", UNREACHABLE, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            **os.environ,
+            **places,
+            "WANDB_BASE_URL": "http://127.0.0.1:9",
+            "WANDB_API_KEY": "0" * 40,
+            "WANDB_MODE": "online",
+        },
+    )
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
-    assert re.search(r"did not start \(.*\); logging offline: `wandb sync .*/offline-run-\*` uploads it later", line)
+    assert re.search(
+        r"did not start \(.*\); logging offline: `wandb sync .*/offline-run-\*` uploads it later",
+        line,
+    )
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     assert b"train/loss" in file.read_bytes() and (tmp_path / "train.csv").exists()

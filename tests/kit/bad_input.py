@@ -1,5 +1,5 @@
-"""Generators of wrong input, by the kind of the key. What is wrong is said here anew, from the yamls' own values, not
-taken from the rules under test."""
+"""Generators of wrong input, by the kind of the key. What is wrong is said here anew, from the
+yamls' own values, not taken from the rules under test."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ from omegaconf import OmegaConf
 from run.cli.schema import flatten
 from utils import ROOT
 
-GROUPS = {group: sorted(path.stem for path in (ROOT / "configs" / group).glob("*.yaml"))
-          for group in ("agent", "domain", "learner", "preset", "skills", "surgery", "task")}
+GROUPS = {
+    group: sorted(path.stem for path in (ROOT / "configs" / group).glob("*.yaml"))
+    for group in ("agent", "domain", "learner", "preset", "skills", "surgery", "task")
+}
 SETTINGS = [  # script and words whose composed keys are tried
-    ("pretrain", ("agent=amped",)), ("pretrain", ("agent=amped_literal", "domain=tree_maze")),
-    ("pretrain", ("agent=cesd",)), ("pretrain", ("agent=cic", "domain=jaco")), ("pretrain", ("agent=comsd",)),
-    ("pretrain", ("agent=aps",)), ("pretrain", ("agent=smm",)), ("pretrain", ("agent=proto",)),
-    ("pretrain", ("agent=metra_continuous", "domain=square_maze")), ("pretrain", ("agent=disagreement",)),
+    ("pretrain", ("agent=amped",)),
+    ("pretrain", ("agent=amped_literal", "domain=tree_maze")),
+    ("pretrain", ("agent=cesd",)),
+    ("pretrain", ("agent=cic", "domain=jaco")),
+    ("pretrain", ("agent=comsd",)),
+    ("pretrain", ("agent=aps",)),
+    ("pretrain", ("agent=smm",)),
+    ("pretrain", ("agent=proto",)),
+    ("pretrain", ("agent=metra_continuous", "domain=square_maze")),
+    ("pretrain", ("agent=disagreement",)),
     ("finetune", ("agent=amped", "task=walker_run", "skills=selector")),
     ("finetune", ("agent=amped", "task=jaco_reach_top_left", "skills=selector_release")),
     ("finetune", ("agent=becl", "task=tree_maze_reach_left", "skills=oracle")),
@@ -28,14 +36,72 @@ SETTINGS = [  # script and words whose composed keys are tried
 ]
 BIG = str(10**40)
 TYPES = ("[1,x]", "{a:1}", "", "ü", "'a b'", "many")  # wrong for every number and switch
-MAY_BE_NULL = {"num_threads", "eval_episode_steps", "rollout_steps", "workers", "p", "first", "objective", "variant",
-               "pretrain_variant", "snapshot", "snapshot_ts"}
-REAL = {"alpha", "beta", "constrain_factor", "lambda_init", "logit_clip", "knn_clip", "epsilon_decay", "scale"}
-POSITIVE = {"hidden_dim", "batch_size", "layers", "capacity", "nstep", "action_repeat", "num_eval_episodes", "k", "lr"}
-FREE = {"run_root", "wandb_project", "primal_task", "env", "features", "first", "domain", "variant", "pretrain_variant",
-        "snapshot"}  # text that no list confines
-OUTSIDE = ["../x", "../../../tmp/x", "/tmp/x", "a/b", "..", ".", "~/x", "a\nb", "a\0b", "\x1b[31mx", " ", "x" * 300,
-           "ü" * 150, ".hidden", "a\u2028b", "-x", "a*b", "a|b"]
+MAY_BE_NULL = {
+    "num_threads",
+    "eval_episode_steps",
+    "rollout_steps",
+    "workers",
+    "p",
+    "first",
+    "objective",
+    "variant",
+    "pretrain_variant",
+    "snapshot",
+    "snapshot_ts",
+}
+REAL = {
+    "alpha",
+    "beta",
+    "constrain_factor",
+    "lambda_init",
+    "logit_clip",
+    "knn_clip",
+    "epsilon_decay",
+    "scale",
+}
+POSITIVE = {
+    "hidden_dim",
+    "batch_size",
+    "layers",
+    "capacity",
+    "nstep",
+    "action_repeat",
+    "num_eval_episodes",
+    "k",
+    "lr",
+}
+FREE = {
+    "run_root",
+    "wandb_project",
+    "primal_task",
+    "env",
+    "features",
+    "first",
+    "domain",
+    "variant",
+    "pretrain_variant",
+    "snapshot",
+}  # text that no list confines
+OUTSIDE = [
+    "../x",
+    "../../../tmp/x",
+    "/tmp/x",
+    "a/b",
+    "..",
+    ".",
+    "~/x",
+    "a\nb",
+    "a\0b",
+    "\x1b[31mx",
+    " ",
+    "x" * 300,
+    "ü" * 150,
+    ".hidden",
+    "a\u2028b",
+    "-x",
+    "a*b",
+    "a|b",
+]
 
 
 class Case(NamedTuple):
@@ -60,8 +126,11 @@ def is_fixed(key: str) -> bool:
 def wrong_values(key: str, value: Any) -> list[str]:
     """Of which each is wrong for this key."""
     last = key.rpartition(".")[2]
-    wrong = list(TYPES) if not isinstance(value, str | None) else [
-        "[1,x]", "{a:1}", "", "3.5", *["true"] * (value != "auto" or last == "device")]  # auto, true or false
+    wrong = (
+        list(TYPES)
+        if not isinstance(value, str | None)
+        else ["[1,x]", "{a:1}", "", "3.5", *["true"] * (value != "auto" or last == "device")]
+    )  # auto, true or false
     if last not in MAY_BE_NULL:
         wrong.append("null")
     if isinstance(value, bool):
@@ -73,21 +142,32 @@ def wrong_values(key: str, value: Any) -> list[str]:
         if isinstance(value, int) and last not in REAL:
             wrong += ["2.5", "1e3"]
         return wrong + ["0"] * (last in POSITIVE)
-    if value is None and last in ("snapshot_ts", "workers", "eval_episode_steps", "rollout_steps", "num_threads"):
+    if value is None and last in (
+        "snapshot_ts",
+        "workers",
+        "eval_episode_steps",
+        "rollout_steps",
+        "num_threads",
+    ):
         return [*wrong, "0", "-7", "2.5", "nan", BIG, "many", "ü"]
-    return wrong + ([] if last in FREE or key == "agent.native_skills.name" else ["zzz", "ü", "../x"])
+    return wrong + (
+        [] if last in FREE or key == "agent.native_skills.name" else ["zzz", "ü", "../x"]
+    )
 
 
 def no_number(text: str) -> bool:
     try:
         return math.isnan(float(text.replace("_", "")))
     except ValueError:
-        return text.strip().lower() not in ("null", "true", "false", "") and not set(text) & set("'\"${}[]()\\,")
+        return text.strip().lower() not in ("null", "true", "false", "") and not set(text) & set(
+            "'\"${}[]()\\,"
+        )
 
 
 @st.composite
 def values(draw) -> Case:
-    """One key with a value of a wrong type or outside its range, or with any text where a number belongs."""
+    """One key with a value of a wrong type or outside its range, or with any text where a number
+    belongs."""
     script, words = draw(st.sampled_from(SETTINGS))
     found = {key: value for key, value in leaves(script, words).items() if not is_fixed(key)}
     key = draw(st.sampled_from(sorted(found)))
@@ -101,18 +181,29 @@ def values(draw) -> Case:
 def typos(draw) -> Case:
     """A key with one letter gone, doubled or changed."""
     script, words = draw(st.sampled_from(SETTINGS))
-    found = sorted(key for key in leaves(script, words) if len(key.rpartition(".")[2]) > 5 and "per_domain" not in key)
+    found = sorted(
+        key
+        for key in leaves(script, words)
+        if len(key.rpartition(".")[2]) > 5 and "per_domain" not in key
+    )
     key = draw(st.sampled_from(found))
     at = draw(st.integers(len(key.rpartition(".")[0]) + 1, len(key) - 1))
-    typo = key[:at] + draw(st.sampled_from(["", key[at] * 2, "x"])) + key[at + 1:]
-    return Case(script, (*words, f"{typo if typo not in found else key + 'x'}=1"), ("(did you mean",))
+    typo = key[:at] + draw(st.sampled_from(["", key[at] * 2, "x"])) + key[at + 1 :]
+    return Case(
+        script, (*words, f"{typo if typo not in found else key + 'x'}=1"), ("(did you mean",)
+    )
 
 
 @st.composite
 def unknown_options(draw) -> Case:
     group = draw(st.sampled_from(sorted(GROUPS)))
-    name = draw(st.one_of(st.sampled_from([*OUTSIDE, "3", "null", "[amped]", "{a:1}", "", "true"]),
-                          st.sampled_from(GROUPS[group]).map(lambda name: name + "x"), st.text("aäß_9", min_size=3)))
+    name = draw(
+        st.one_of(
+            st.sampled_from([*OUTSIDE, "3", "null", "[amped]", "{a:1}", "", "true"]),
+            st.sampled_from(GROUPS[group]).map(lambda name: name + "x"),
+            st.text("aäß_9", min_size=3),
+        )
+    )
     words = () if group in ("task", "skills") else ("agent=amped",) * (group != "agent")
     script = "finetune" if group in ("task", "skills") else "pretrain"
     words += ("task=walker_run",) * (group == "skills")
@@ -124,20 +215,62 @@ def names(draw) -> Case:
     """Names that would become directories, and keys that say where Hydra writes."""
     outside = draw(st.sampled_from(OUTSIDE))
     groups = [f"{group}.name" for group in ("agent", "domain", "learner", "preset", "surgery")]
-    script, key = draw(st.sampled_from([
-        *(("pretrain", key) for key in ("variant", "wandb_project", "phase", "hydra.run.dir", "hydra.sweep.dir",
-                                        "hydra.output_subdir", *groups)),
-        *(("finetune", key) for key in ("variant", "pretrain_variant", "task.name", "skills.name"))]))
-    return Case(script, (*("task=walker_run",) * (script == "finetune"), f"{key}={outside}"), (key,))
+    script, key = draw(
+        st.sampled_from(
+            [
+                *(
+                    ("pretrain", key)
+                    for key in (
+                        "variant",
+                        "wandb_project",
+                        "phase",
+                        "hydra.run.dir",
+                        "hydra.sweep.dir",
+                        "hydra.output_subdir",
+                        *groups,
+                    )
+                ),
+                *(
+                    ("finetune", key)
+                    for key in ("variant", "pretrain_variant", "task.name", "skills.name")
+                ),
+            ]
+        )
+    )
+    return Case(
+        script, (*("task=walker_run",) * (script == "finetune"), f"{key}={outside}"), (key,)
+    )
 
 
 @st.composite
 def grammar(draw) -> Case:
     """Words that are no key=value, or one too many."""
     key = draw(st.sampled_from(["seed", "alpha", "learner.lr", "variant", "agent"]))
-    words = draw(st.sampled_from([
-        (key,), (f"{key} 3",), (f"{key}=1", f"{key}=2"), ("=3",), (f"+{key}=3",), (f"++{key}=3",), (f"~{key}",),
-        (f"{key}=[1",), (f"{key}={{a:",), (f"{key}=1,2,3" if key != "variant" else "variant",), (f"{key}=${{nope}}",),
-        (f"{key}=${{{key}}}",), (f"--{key}",), (f"--{key}=3",), ("-z",), (f"{key}=${{",), ("--config-dir=/nowhere",),
-        (f"{key}=range(3)" if key != "variant" else "~variant",), ("--config-name=nothing",)]))
-    return Case("pretrain", words, (key, *(word.partition("=")[0] or word for word in words), words[0]))
+    words = draw(
+        st.sampled_from(
+            [
+                (key,),
+                (f"{key} 3",),
+                (f"{key}=1", f"{key}=2"),
+                ("=3",),
+                (f"+{key}=3",),
+                (f"++{key}=3",),
+                (f"~{key}",),
+                (f"{key}=[1",),
+                (f"{key}={{a:",),
+                (f"{key}=1,2,3" if key != "variant" else "variant",),
+                (f"{key}=${{nope}}",),
+                (f"{key}=${{{key}}}",),
+                (f"--{key}",),
+                (f"--{key}=3",),
+                ("-z",),
+                (f"{key}=${{",),
+                ("--config-dir=/nowhere",),
+                (f"{key}=range(3)" if key != "variant" else "~variant",),
+                ("--config-name=nothing",),
+            ]
+        )
+    )
+    return Case(
+        "pretrain", words, (key, *(word.partition("=")[0] or word for word in words), words[0])
+    )

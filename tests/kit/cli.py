@@ -28,8 +28,14 @@ class Output(NamedTuple):
 def process(script: str, *args: str, **kwargs) -> subprocess.Popen:
     """The script as a user starts it."""
     environment = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
-    return subprocess.Popen([sys.executable, str(ROOT / f"{script}.py"), *args], stdout=subprocess.PIPE, text=True,
-                            stderr=subprocess.PIPE, env=environment, **kwargs)
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / f"{script}.py"), *args],
+        stdout=subprocess.PIPE,
+        text=True,
+        stderr=subprocess.PIPE,
+        env=environment,
+        **kwargs,
+    )
 
 
 def finish(started: subprocess.Popen) -> Output:

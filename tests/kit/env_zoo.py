@@ -6,10 +6,16 @@ from dm_env import specs
 
 
 class Forgetful(dm_env.Environment):
-    """Hides its random source; with `poison`, observations turn NaN after that many steps, with `bribe` rewards do."""
+    """Hides its random source; with `poison`, observations turn NaN after that many steps, with
+    `bribe` rewards do."""
 
     def __init__(self, seed: int, poison: int | None = None, bribe: int | None = None):
-        self._hidden, self._poison, self._bribe, self._count = np.random.default_rng(seed), poison, bribe, 0
+        self._hidden, self._poison, self._bribe, self._count = (
+            np.random.default_rng(seed),
+            poison,
+            bribe,
+            0,
+        )
 
     def observation_spec(self):
         return specs.Array((4,), np.float64, "observation")
@@ -19,14 +25,20 @@ class Forgetful(dm_env.Environment):
 
     def _observation(self):
         observation = self._hidden.normal(size=4)
-        return observation * np.nan if self._poison is not None and self._count > self._poison else observation
+        return (
+            observation * np.nan
+            if self._poison is not None and self._count > self._poison
+            else observation
+        )
 
     def reset(self):
         return dm_env.restart(self._observation())
 
     def step(self, action):
         self._count += 1
-        reward = np.nan if self._bribe is not None and self._count > self._bribe else float(action[0])
+        reward = (
+            np.nan if self._bribe is not None and self._count > self._bribe else float(action[0])
+        )
         return dm_env.transition(reward, self._observation())
 
 

@@ -1,4 +1,5 @@
-"""Helpers for the tests of single methods: objectives from the real config, batches, and what every method owes."""
+"""Helpers for the tests of single methods: objectives from the real config, batches, and what every
+method owes."""
 
 import copy
 import functools
@@ -26,25 +27,35 @@ SIZE, SKILLS = 24, 4
 
 @functools.cache
 def composed(agent: str, *overrides: str) -> dict:
-    """The config of `pretrain.py agent=<agent> preset=smoke <overrides>`. Shared: do not write into it."""
+    """The config of `pretrain.py agent=<agent> preset=smoke <overrides>`. Shared: do not write into
+    it."""
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return resolve(hydra.compose("pretrain", [f"agent={agent}", "preset=smoke", *overrides]))
 
 
 def make(agent: str, *overrides: str, seed: int = 0) -> Objective:
-    """The method's objective for 4-d states and 2-d actions; skill_dim=... among the overrides where it matters."""
+    """The method's objective for 4-d states and 2-d actions; skill_dim=... among the overrides
+    where it matters."""
     config = composed(agent, *overrides)
     torch.manual_seed(seed)
     dim = SkillSpace(config["agent"]["skill_space"], config["skill_dim"]).dim
     return make_objective(config, ENV, dim, Streams(seed))
 
 
-def make_batch(size: int = SIZE, skills: int = SKILLS, seed: int = 0, obs_dim: int = ENV.obs_dim,
-               action_dim: int = ENV.action_dim, kind: str = "one_hot") -> Batch:
-    """Random transitions, actions inside (-1, 1); `kind` is the skill space, `skills` its dimension."""
+def make_batch(
+    size: int = SIZE,
+    skills: int = SKILLS,
+    seed: int = 0,
+    obs_dim: int = ENV.obs_dim,
+    action_dim: int = ENV.action_dim,
+    kind: str = "one_hot",
+) -> Batch:
+    """Random transitions, actions inside (-1, 1); `kind` is the skill space, `skills` its
+    dimension."""
     rng = torch.Generator().manual_seed(seed)
     obs, action, reward, discount, next_obs, next_obs_1 = (
-        torch.randn(size, d, generator=rng) for d in (obs_dim, action_dim, 1, 1, obs_dim, obs_dim))
+        torch.randn(size, d, generator=rng) for d in (obs_dim, action_dim, 1, 1, obs_dim, obs_dim)
+    )
     if kind == "one_hot":
         skill = F.one_hot(torch.randint(skills, (size,), generator=rng), skills).float()
     elif kind == "cube":
@@ -52,7 +63,9 @@ def make_batch(size: int = SIZE, skills: int = SKILLS, seed: int = 0, obs_dim: i
     else:
         skill = torch.randn(size, 0 if kind == "none" else skills, generator=rng)
         skill = F.normalize(skill, dim=1) if kind == "sphere" else skill
-    return Batch(obs, torch.tanh(action), reward, torch.sigmoid(discount), next_obs, skill, next_obs_1)
+    return Batch(
+        obs, torch.tanh(action), reward, torch.sigmoid(discount), next_obs, skill, next_obs_1
+    )
 
 
 def array(x: torch.Tensor) -> np.ndarray:
@@ -60,18 +73,25 @@ def array(x: torch.Tensor) -> np.ndarray:
 
 
 def close(actual: torch.Tensor, expected, rtol: float = 2e-4, atol: float = 1e-6) -> None:
-    np.testing.assert_allclose(array(actual), np.asarray(expected, np.float64), rtol=rtol, atol=atol)
+    np.testing.assert_allclose(
+        array(actual), np.asarray(expected, np.float64), rtol=rtol, atol=atol
+    )
 
 
 def assert_rewards_are_sound(objective: Objective, **batch) -> None:
-    """Streams as named, each a finite column that differs between rows and has no gradient; metrics are scalars."""
+    """Streams as named, each a finite column that differs between rows and has no gradient; metrics
+    are scalars."""
     for seed in range(4):
         data = make_batch(seed=seed, **batch)
         metrics = objective.update(data)
         streams, parts = objective.rewards(data)
         assert tuple(streams) == objective.streams
         for reward in streams.values():
-            assert reward.shape == (len(data.obs), 1) and reward.isfinite().all() and not reward.requires_grad
+            assert (
+                reward.shape == (len(data.obs), 1)
+                and reward.isfinite().all()
+                and not reward.requires_grad
+            )
             assert reward.std() > 0
         for name, value in (metrics | parts).items():
             assert value.ndim == 0 and value.isfinite() and not value.requires_grad, name
@@ -126,7 +146,9 @@ def depends_on(objective: Objective, stream: str, **batch) -> set[str]:
 
     for field in data._fields:
         value = getattr(data, field).roll(1, 0)
-        other = data._replace(**{field: value if field == "skill" else value + getattr(data, field)})
+        other = data._replace(
+            **{field: value if field == "skill" else value + getattr(data, field)}
+        )
         if not torch.equal(reward(other), reward(data)):
             found.add(field)
     return found
@@ -137,16 +159,26 @@ def moved(objective: Objective, action) -> set[str]:
     before = copy.deepcopy({k: v for k, v in objective.state_dict().items() if torch.is_tensor(v)})
     action()
     after = objective.state_dict()
-    return {name.split(".")[0] for name, value in before.items() if not torch.equal(value, after[name])}
+    return {
+        name.split(".")[0] for name, value in before.items() if not torch.equal(value, after[name])
+    }
 
 
 def assert_learns_on_meta(agent: str, *overrides: str) -> None:
-    """Two whole updates on the device that has shapes and no values: nothing there asks for a value."""
-    objective, learner, memory = test_meta_device.build(test_meta_device.composed(f"agent={agent}", *overrides))
+    """Two whole updates on the device that has shapes and no values: nothing there asks for a
+    value."""
+    objective, learner, memory = test_meta_device.build(
+        test_meta_device.composed(f"agent={agent}", *overrides)
+    )
     for step in (0, 2):  # the second finds optimisers that have a state
         metrics = test_meta_device.learn(objective, learner, memory, step)
-        assert all(m.device.type == "meta" and m.ndim == 0 and not m.requires_grad for m in metrics.values())
-    assert {t.device.type for m in (objective, learner) for t in (*m.parameters(), *m.buffers())} == {"meta"}
+        assert all(
+            m.device.type == "meta" and m.ndim == 0 and not m.requires_grad
+            for m in metrics.values()
+        )
+    assert {
+        t.device.type for m in (objective, learner) for t in (*m.parameters(), *m.buffers())
+    } == {"meta"}
 
 
 def assert_unknown_reading_is_named(agent: str, key: str) -> None:

@@ -1,7 +1,8 @@
-"""Agents pickled whole under the class and attribute names of URLB-family code: python tests/kit/release_zoo.py OUT
+"""Agents pickled whole under the class and attribute names of URLB-family code: python
+tests/kit/release_zoo.py OUT
 
-A process of its own, so that none of these classes exists where the files are read. Beside each NAME.pt lies
-NAME_said.pt with inputs and what the original networks answer.
+A process of its own, so that none of these classes exists where the files are read. Beside each
+NAME.pt lies NAME_said.pt with inputs and what the original networks answer.
 """
 
 import copy
@@ -19,6 +20,7 @@ HIDDEN, OBS, ACTIONS = 16, 24, 6  # walker
 
 def placed(module: str):
     """Put a class where pickle will look for it."""
+
     def place(cls):
         for depth in range(1, module.count(".") + 2):
             name = ".".join(module.split(".")[:depth])
@@ -85,7 +87,12 @@ class RMS:
 @placed("agent.ddpg")
 class DDPGAgent:
     def __init__(self, skills=0, obs_type="states"):
-        self.obs_type, self.device, self.lr, self.solved_meta = obs_type, torch.device("cpu"), 1e-4, None
+        self.obs_type, self.device, self.lr, self.solved_meta = (
+            obs_type,
+            torch.device("cpu"),
+            1e-4,
+            None,
+        )
         self.encoder, self.aug = nn.Identity(), nn.Identity()
         self.actor, self.critic = Actor(OBS + skills), Critic(OBS + skills)
         self.finish()
@@ -111,12 +118,19 @@ class CICAgent(DDPGAgent):
 
 @placed("agent.amped")
 class AmpedAgent(DDPGAgent):
-    """Holds a numpy scalar and array, a piece of a config (with the whole config behind it), and a running mean."""
+    """Holds a numpy scalar and array, a piece of a config (with the whole config behind it), and a
+    running mean."""
 
     def __init__(self, skills=4):
         super().__init__(skills)
-        config = OmegaConf.create({"agent": {"obs_shape": [OBS], "name": "amped"}, "wandb_key": "canary-in-the-file"})
-        self.skill, self.ft_returns, self.obs_shape = np.random.choice(skills), np.zeros(3), config.agent.obs_shape
+        config = OmegaConf.create(
+            {"agent": {"obs_shape": [OBS], "name": "amped"}, "wandb_key": "canary-in-the-file"}
+        )
+        self.skill, self.ft_returns, self.obs_shape = (
+            np.random.choice(skills),
+            np.zeros(3),
+            config.agent.obs_shape,
+        )
         self.Lambda, self.intrinsic_reward_rms = nn.Parameter(torch.eye(skills)), RMS()
 
 
@@ -162,7 +176,17 @@ class PixelAgent(CICAgent):
 
 def main(out: Path) -> None:
     torch.manual_seed(0)
-    for kind in (CICAgent, AmpedAgent, RNDAgent, CeSDAgent, APSAgent, MyAgent, LeakyAgent, PixelAgent, DDPGAgent):
+    for kind in (
+        CICAgent,
+        AmpedAgent,
+        RNDAgent,
+        CeSDAgent,
+        APSAgent,
+        MyAgent,
+        LeakyAgent,
+        PixelAgent,
+        DDPGAgent,
+    ):
         agent, name = kind(), kind.__name__.removesuffix("Agent").lower()
         payload = {"agent": agent, "_global_step": 2_000_010, "_global_episode": 2000}
         torch.save(payload, out / f"{name}.pt")
@@ -172,7 +196,11 @@ def main(out: Path) -> None:
             for network in ("critic", "critic_target"):
                 said[network] = torch.cat(getattr(agent, network)(x, action), 1).detach()
         torch.save(said, out / f"{name}_said.pt")
-    torch.save({"agent": CICAgent(), "_global_step": 1}, out / "legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save(
+        {"agent": CICAgent(), "_global_step": 1},
+        out / "legacy.pt",
+        _use_new_zipfile_serialization=False,
+    )
 
 
 if __name__ == "__main__":

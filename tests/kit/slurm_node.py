@@ -2,8 +2,9 @@
 
     python tests/kit/slurm_node.py DIR     starts it below DIR, says how to use it, and stops it at Ctrl-C
 
-munged, slurmctld and slurmd run as root (a container's is enough) on loopback, with a configuration, a key, a socket
-and ports of their own: a Slurm that is already on the machine is not touched.
+munged, slurmctld and slurmd run as root (a container's is enough) on loopback, with a
+configuration, a key, a socket and ports of their own: a Slurm that is already on the machine is not
+touched.
 """
 
 from __future__ import annotations
@@ -94,24 +95,51 @@ def one_node(folder: Path) -> Iterator[dict[str, str]]:
     port, second_port = free_ports(2)
     host = socket.gethostname().partition(".")[0]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20 * 9 // 10  # MB
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, host=host, port=port, cpus=os.cpu_count(),
-                                                            second_port=second_port, memory=memory))
+    (folder / "slurm.conf").write_text(
+        CONFIGURATION.format(
+            folder=folder,
+            host=host,
+            port=port,
+            cpus=os.cpu_count(),
+            second_port=second_port,
+            memory=memory,
+        )
+    )
     environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": search_path()}
-    commands = [["munged", "--foreground", "--force", "--num-threads=1", f"--key-file={key}",
-                 *(f"--{name}-file={folder}/munge.{name}" for name in ("pid", "log", "seed")),
-                 f"--socket={folder}/munge.sock"],
-                ["slurmctld", "-D", "-c"], ["slurmd", "-D", "-c"]]
+    commands = [
+        [
+            "munged",
+            "--foreground",
+            "--force",
+            "--num-threads=1",
+            f"--key-file={key}",
+            *(f"--{name}-file={folder}/munge.{name}" for name in ("pid", "log", "seed")),
+            f"--socket={folder}/munge.sock",
+        ],
+        ["slurmctld", "-D", "-c"],
+        ["slurmd", "-D", "-c"],
+    ]
     started: list[subprocess.Popen] = []
 
     def up() -> bool:
-        shown = subprocess.run(["sinfo", "-h", "-o", "%t"], env=environment, capture_output=True, text=True)
+        shown = subprocess.run(
+            ["sinfo", "-h", "-o", "%t"], env=environment, capture_output=True, text=True
+        )
         return shown.stdout.strip() in ("idle", "mix", "alloc")
 
     with (folder / "daemons.log").open("ab") as log:
         try:
             for command in commands:
-                started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log,
-                                                stdin=subprocess.DEVNULL, start_new_session=True))
+                started.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdout=log,
+                        stderr=log,
+                        stdin=subprocess.DEVNULL,
+                        start_new_session=True,
+                    )
+                )
                 if command[0] == "munged":
                     wait_for((folder / "munge.sock").exists, "munged made no socket")
             wait_for(up, f"no node came up (logs in {folder})", 60)
@@ -134,12 +162,18 @@ def main() -> None:
         sys.exit(__doc__)
     if reason := lacking():
         sys.exit(f"error: {reason}")
-    for signum in (signal.SIGINT, signal.SIGTERM):  # both, also in the background of a script, where SIGINT is ignored
+    for signum in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # both, also in the background of a script, where SIGINT is ignored
         signal.signal(signum, signal.default_int_handler)
     with one_node(Path(sys.argv[1])) as environment:
-        print(f"One-node Slurm is up. In another shell:\n\n    export SLURM_CONF={environment['SLURM_CONF']}\n"
-              "    sinfo\n    python sweep.py experiment=smoke cluster=slurm cluster.gpus=0 cluster.cpus=1 "
-              "cluster.follow=true\n\nCtrl-C stops it and its jobs.", flush=True)
+        print(
+            f"One-node Slurm is up. In another shell:\n\n    export SLURM_CONF={environment['SLURM_CONF']}\n"
+            "    sinfo\n    python sweep.py experiment=smoke cluster=slurm cluster.gpus=0 cluster.cpus=1 "
+            "cluster.follow=true\n\nCtrl-C stops it and its jobs.",
+            flush=True,
+        )
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
 

@@ -1,6 +1,8 @@
-"""Bad input, tried by the hundred: one clear line that names the key and what would work, exit code 2, nothing left.
+"""Bad input, tried by the hundred: one clear line that names the key and what would work, exit code
+2, nothing left.
 
-Generated from the configs (bad_input.py, bad_commands.py), derandomised: every machine tries the same cases.
+Generated from the configs (bad_input.py, bad_commands.py), derandomised: every machine tries the
+same cases.
 """
 
 import contextlib
@@ -28,14 +30,20 @@ from tests.kit.cli import SCRIPTS, Output
 from utils import ROOT
 
 FAMILIES = {  # strategy -> cases; with the true processes below 300 or more
-    "values": (bad_input.values(), 65), "typos": (bad_input.typos(), 20), "options": (bad_input.unknown_options(), 30),
-    "names": (bad_input.names(), 30), "grammar": (bad_input.grammar(), 25), "words": (bad_commands.words(), 25),
+    "values": (bad_input.values(), 65),
+    "typos": (bad_input.typos(), 20),
+    "options": (bad_input.unknown_options(), 30),
+    "names": (bad_input.names(), 30),
+    "grammar": (bad_input.grammar(), 25),
+    "words": (bad_commands.words(), 25),
     "commands": (st.sampled_from(bad_commands.COMMANDS), 60),
 }
 YAMLS = 25
-HELPS = re.compile(r"choose|must be|\bgive\b|\buse\b|did you mean|such as|--help|is not valid: a |it has|has the keys|"
-                   r"must have|and nothing else|not one of ours|python -m|add --multirun|requires --multirun|leave it|"
-                   r"no snapshot at")
+HELPS = re.compile(
+    r"choose|must be|\bgive\b|\buse\b|did you mean|such as|--help|is not valid: a |it has|has the keys|"
+    r"must have|and nothing else|not one of ours|python -m|add --multirun|requires --multirun|leave it|"
+    r"no snapshot at"
+)
 
 
 class Started(BaseException):
@@ -54,19 +62,24 @@ def place(tmp_path_factory):
     (folder / "text.pt").write_text("not a snapshot")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for module, names in ((build, ("make_env", "make_lanes")), (figure, ("make",)),
-                              (local, ("run", "status", "cancel")), (slurm, ("run", "status", "cancel"))):
+        for module, names in (
+            (build, ("make_env", "make_lanes")),
+            (figure, ("make",)),
+            (local, ("run", "status", "cancel")),
+            (slurm, ("run", "status", "cancel")),
+        ):
             for name in names:
                 patch.setattr(module, name, start)
-        # Hydra composes once more to learn whether this is a multirun: half of the time of every case.
+        # Hydra composes once more to learn whether this is a multirun: half of the time of every
+        # case.
         patch.setattr(Hydra, "get_mode", lambda *_, **__: RunMode.RUN)
         patch.setenv("HYDRA_FULL_ERROR", "0")
         yield folder
 
 
 def call(case) -> Output:
-    """The command in this process; in a thread, whose stack is shallow: deep in pytest's and Hypothesis's, CPython 3.11
-    may map and unmap a piece of it at every call."""
+    """The command in this process; in a thread, whose stack is shallow: deep in pytest's and
+    Hypothesis's, CPython 3.11 may map and unmap a piece of it at every call."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(run_here, case).result()
 
@@ -79,13 +92,14 @@ def run_here(case) -> Output:
                 sized = any(word.startswith(("preset", "-")) for word in case.words)
                 sys.argv = [f"{case.command}.py", *case.words, *("preset=smoke",) * (not sized)]
                 guard.started = False
-                guard.launch(SCRIPTS[case.command].main)
+                SCRIPTS[case.command].main()
             else:
                 sys.argv = [case.command, *case.words]
                 found = importlib.util.find_spec(case.command)
-                own = f"{case.command}.__main__" if found.submodule_search_locations else case.command
+                own = (
+                    f"{case.command}.__main__" if found.submodule_search_locations else case.command
+                )
                 module = importlib.import_module(own)
-                name = case.command.removeprefix("analysis.")
                 module.main()
         except SystemExit as stop:
             code = stop.code
@@ -108,8 +122,14 @@ def test_every_bad_word_gets_one_line_that_names_it_and_leaves_nothing(place, fa
     strategy, count = FAMILIES[family]
     tried, before = [], sorted(place.rglob("*"))
 
-    @settings(max_examples=count, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
-              suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(strategy)
     def holds(case):
         tried.append(case)
@@ -124,8 +144,14 @@ def test_every_bad_experiment_file_is_refused_and_never_executed(place):
     path.write_text("")
     before = sorted(place.rglob("*"))
 
-    @settings(max_examples=YAMLS, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
-              suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=YAMLS,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(bad_commands.yamls())
     def holds(drawn):
         case, text = drawn
@@ -143,7 +169,10 @@ def test_every_bad_experiment_file_is_refused_and_never_executed(place):
 PROCESSES = [  # as a user starts them
     (("pretrain.py", "preset=smoke", "learner.batch_sise=3"), "(did you mean learner.batch_size?)"),
     (("finetune.py", "task=walker_run", "preset=smoke", "snapshot=folder"), "folder"),
-    (("pretrain.py", "-m", "preset=smoke", "seed=1,x"), "seed='x'"),  # before the first run of the sweep
+    (
+        ("pretrain.py", "-m", "preset=smoke", "seed=1,x"),
+        "seed='x'",
+    ),  # before the first run of the sweep
     (("sweep.py", "experiment=own.yaml"), "own.yaml cannot be read"),
     (("-m", "analysis.curves", "nowhere", "--out", "x.png"), "nowhere"),
     (("-m", "analysis.curves", "--nothing"), "required: runs, --out"),
@@ -155,13 +184,18 @@ PROCESSES = [  # as a user starts them
     (("-m", "analysis.paper", "--nothing"), "--nothing"),
     *((("-m", "benchmarks.parallel", word), word) for word in ("-1", "0", "many", "٣x", "9" * 40)),
 ]
-TRACED = [("pretrain.py", "agent=ampedd"), ("pretrain.py", "preset=smoke", "seed=many"),
-          ("-m", "analysis.plan", "experiment=nothing")]
+TRACED = [
+    ("pretrain.py", "agent=ampedd"),
+    ("pretrain.py", "preset=smoke", "seed=many"),
+    ("-m", "analysis.plan", "experiment=nothing"),
+]
 
 
 def test_three_hundred_cases_are_tried_and_twenty_of_them_as_processes():
     processes = len(PROCESSES) + len(TRACED)
-    assert processes == 20 and sum(count for _, count in FAMILIES.values()) + YAMLS + processes >= 300
+    assert (
+        processes == 20 and sum(count for _, count in FAMILIES.values()) + YAMLS + processes >= 300
+    )
 
 
 @pytest.fixture
@@ -174,8 +208,14 @@ def shell(tmp_path):
     def run(words, **environment: str) -> Output:
         words = [ROOT / words[0] if words[0].endswith(".py") else words[0], *words[1:]]
         kept = {key: value for key, value in os.environ.items() if key != "HYDRA_FULL_ERROR"}
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path, timeout=300,
-                              env={**kept, "PYTHONPATH": str(ROOT), **environment})
+        done = subprocess.run(
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            timeout=300,
+            env={**kept, "PYTHONPATH": str(ROOT), **environment},
+        )
         assert sorted(tmp_path.rglob("*")) == before
         return Output(done.returncode, done.stdout, done.stderr)
 

@@ -1,4 +1,5 @@
-"""The command line as a user meets it: every domain and task, and one clear line for every mistake."""
+"""The command line as a user meets it: every domain and task, and one clear line for every
+mistake."""
 
 import json
 import re
@@ -22,7 +23,7 @@ def snapshot_of(cli, domain="walker", agent="amped", variant="smoke", frame=120)
     return cli.root / f"pretrain/{domain}/{agent}/{variant}/seed_1/snapshots/snapshot_{frame}.pt"
 
 
-# ------------------------------------------------------------------------------------------- what must work
+# ----------------------------------------------------------------------------------- what must work
 
 
 @pytest.mark.parametrize("domain", ["walker", "quadruped", "jaco"])
@@ -38,21 +39,43 @@ def test_pretrain_then_finetune_every_task_of_the_domain(cli, domain):
         assert json.loads((run / "result.json").read_text())["pretrained_frame"] == 120
 
 
-@pytest.mark.parametrize("override", ["beta=0", "alpha=0", "agent.objective.diversity=false", "surgery=sum",
-                                      "surgery=pcgrad_symmetric", "p=0", "p=1", "skill_dim=8", "skill_dim=32",
-                                      "agent.objective.metric=none", "agent.objective.metric=cosine",
-                                      "learner.critic_heads=per_stream"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "beta=0",
+        "alpha=0",
+        "agent.objective.diversity=false",
+        "surgery=sum",
+        "surgery=pcgrad_symmetric",
+        "p=0",
+        "p=1",
+        "skill_dim=8",
+        "skill_dim=32",
+        "agent.objective.metric=none",
+        "agent.objective.metric=cosine",
+        "learner.critic_heads=per_stream",
+    ],
+)
 def test_every_ablation_is_one_override_and_finetunes_by_the_same_override(cli, override):
     short = ("num_train_frames=40", "snapshots=[]")
     assert cli("pretrain", override, *short, "variant=ablation").code == 0
-    assert cli("finetune", override, "task=walker_walk", "num_train_frames=0", "variant=ablation").code == 0
+    assert (
+        cli("finetune", override, "task=walker_walk", "num_train_frames=0", "variant=ablation").code
+        == 0
+    )
 
 
 def test_finetuning_finds_the_pretraining_with_the_same_method_overrides(cli):
     assert cli("pretrain", "skill_dim=8", "num_train_frames=120").code == 0
-    missing = cli("finetune", "skill_dim=8", "task=walker_walk")  # num_train_frames names another variant
-    assert missing.code == 2 and "smoke,num_train_frames=120,skill_dim=8 seed_1: 60, 120" in missing.err
-    variant = "pretrain_variant=smoke,num_train_frames=120,skill_dim=8"  # commas and equal signs need no quotes
+    missing = cli(
+        "finetune", "skill_dim=8", "task=walker_walk"
+    )  # num_train_frames names another variant
+    assert (
+        missing.code == 2
+        and "smoke,num_train_frames=120,skill_dim=8 seed_1: 60, 120" in missing.err
+    )
+    # commas and equal signs need no quotes
+    variant = "pretrain_variant=smoke,num_train_frames=120,skill_dim=8"
     found = cli("finetune", "skill_dim=8", "task=walker_walk", variant)
     assert found.code == 0 and "skills 8" in found.out
 
@@ -88,7 +111,9 @@ def test_evaluation_rows_hold_mean_deviation_and_each_return(cli):
     (table,) = cli.root.glob("finetune/walker_run/**/eval.csv")
     for row in rows(table):
         returns = np.array(row["returns"].split(), float)
-        assert len(returns) == 3 and np.isclose(returns.mean(), float(row["return_mean"]), rtol=1e-4)
+        assert len(returns) == 3 and np.isclose(
+            returns.mean(), float(row["return_mean"]), rtol=1e-4
+        )
         assert np.isclose(returns.std(), float(row["return_std"]), rtol=1e-3, atol=1e-6)
 
 
@@ -119,7 +144,10 @@ def test_a_snapshot_round_trips_and_says_where_it_comes_from(cli):
     payload = load_snapshot(snapshot_of(cli))
     assert payload["frame"] == 120 and payload["agent"] == "amped" and payload["domain"] == "walker"
     assert payload["versions"]["mujoco"] and payload["config"]["replay"]["nstep"] == 3
-    assert yaml.safe_load((snapshot_of(cli).parents[1] / "config.yaml").read_text()) == payload["config"]
+    assert (
+        yaml.safe_load((snapshot_of(cli).parents[1] / "config.yaml").read_text())
+        == payload["config"]
+    )
     assert not any("_extra_state" in key for key in payload["learner"])
 
 
@@ -133,7 +161,13 @@ def test_the_help_of_both_scripts_lists_the_choices():
 
 
 def test_a_multirun_runs_every_job_and_leaves_nothing_in_the_working_directory(tmp_path):
-    args = ("-m", "seed=1,2", "preset=smoke", "num_train_frames=20", f"run_root={tmp_path / 'runs'}")
+    args = (
+        "-m",
+        "seed=1,2",
+        "preset=smoke",
+        "num_train_frames=20",
+        f"run_root={tmp_path / 'runs'}",
+    )
     (tmp_path / "cwd").mkdir()
     done = finish(process("pretrain", *args, cwd=tmp_path / "cwd"))
     assert done.code == 0, done.err
@@ -141,7 +175,7 @@ def test_a_multirun_runs_every_job_and_leaves_nothing_in_the_working_directory(t
     assert not list((tmp_path / "cwd").iterdir())
 
 
-# ------------------------------------------------------------------------------------------------ bad input
+# ---------------------------------------------------------------------------------------- bad input
 
 
 WRONG = [
@@ -150,7 +184,11 @@ WRONG = [
     ("pretrain", ("preset=big",), "choose from cpu, paper, smoke"),
     ("finetune", ("task=walker_fly",), "walker_flip, walker_run, walker_stand, walker_walk"),
     ("finetune", (), "task= is missing; choose from"),
-    ("pretrain", ("agent=ddpg",), "nothing to pre-train; train it on a task instead: python finetune.py agent=ddpg"),
+    (
+        "pretrain",
+        ("agent=ddpg",),
+        "nothing to pre-train; train it on a task instead: python finetune.py agent=ddpg",
+    ),
     ("finetune", ("task=walker_run", "domain=jaco"), "task=walker_run belongs to domain walker"),
     ("finetune", ("task=walker_run", "agent=ddpg", "skills=switching"), "use skills=none"),
     ("pretrain", ("beta2=1",), "beta2 is not a key of this run"),
@@ -181,11 +219,17 @@ WRONG = [
     ("pretrain", ("seed=[1",), "error: "),
     ("pretrain", ("=3",), "error: "),
     ("finetune", ("task=walker_run",), "frames present: none"),
-    ("finetune", ("task=walker_run", "snapshot=/nowhere/snapshot.pt"), "no snapshot at /nowhere/snapshot.pt"),
+    (
+        "finetune",
+        ("task=walker_run", "snapshot=/nowhere/snapshot.pt"),
+        "no snapshot at /nowhere/snapshot.pt",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("script", "args", "expected"), WRONG, ids=[" ".join(w[1]) or "nothing" for w in WRONG])
+@pytest.mark.parametrize(
+    ("script", "args", "expected"), WRONG, ids=[" ".join(w[1]) or "nothing" for w in WRONG]
+)
 def test_wrong_input_gets_one_clear_line_and_exit_code_2(cli, script, args, expected):
     out = cli(script, *args)
     assert out.code == 2 and expected in out.err, out
@@ -203,10 +247,19 @@ def test_snapshots_that_do_not_fit_are_refused_by_name(cli, tmp_path):
     assert cli("pretrain").code == 0
     path = snapshot_of(cli)
     for args, expected in [
-        (("task=quadruped_run", f"snapshot={path}"), "pre-trained with domain=walker, not quadruped"),
-        (("task=walker_run", "agent=amped_literal", f"snapshot={path}"), "agent=amped, not amped_literal"),
+        (
+            ("task=quadruped_run", f"snapshot={path}"),
+            "pre-trained with domain=walker, not quadruped",
+        ),
+        (
+            ("task=walker_run", "agent=amped_literal", f"snapshot={path}"),
+            "agent=amped, not amped_literal",
+        ),
         (("task=walker_run", "skill_dim=8", f"snapshot={path}"), "skill_dim=8 does not fit"),
-        (("task=walker_run", "learner.layers=2", f"snapshot={path}"), "learner.layers=2 does not fit"),
+        (
+            ("task=walker_run", "learner.layers=2", f"snapshot={path}"),
+            "learner.layers=2 does not fit",
+        ),
         (("task=walker_run", "learner.layers=2"), "(variant smoke,learner.layers=2, seed 1)"),
         (("task=walker_run", "snapshot_ts=7"), "frames present: smoke seed_1: 60, 120"),
         (("task=walker_run", "seed=9"), "seed 9) below"),
@@ -230,7 +283,10 @@ class Trap:
 def test_files_that_are_no_snapshots_are_refused_and_never_executed(cli, tmp_path):
     assert cli("pretrain").code == 0
     good = snapshot_of(cli).read_bytes()
-    torch.save({"kind": "snapshot", "frame": 1, "learner": Trap(str(tmp_path / "sprung"))}, tmp_path / "trap.pt")
+    torch.save(
+        {"kind": "snapshot", "frame": 1, "learner": Trap(str(tmp_path / "sprung"))},
+        tmp_path / "trap.pt",
+    )
     torch.save([1, 2], tmp_path / "list.pt")
     torch.save({"kind": "snapshot", "format": 1}, tmp_path / "empty.pt")
     (tmp_path / "half.pt").write_bytes(good[: len(good) // 2])
@@ -241,7 +297,7 @@ def test_files_that_are_no_snapshots_are_refused_and_never_executed(cli, tmp_pat
     assert not (tmp_path / "sprung").exists()
 
 
-# --------------------------------------------------------------------------------------- surroundings, faults
+# ----------------------------------------------------------------------------- surroundings, faults
 
 
 def test_an_unwritable_place_is_named(cli, tmp_path):
@@ -266,14 +322,22 @@ def test_a_full_disk_leaves_the_old_file_as_it_was(tmp_path):
 
 
 def test_a_full_disk_ends_a_run_in_one_line(tmp_path):
-    out = finish(process("pretrain", "preset=smoke", f"run_root={tmp_path}",
-                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))))
+    out = finish(
+        process(
+            "pretrain",
+            "preset=smoke",
+            f"run_root={tmp_path}",
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)),
+        )
+    )
     assert out.code == 2 and "cannot write" in out.err and "Traceback" not in out.err
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_is_named(cli):
     out = cli("pretrain", "learner.lr=1e30")
-    assert out.code == 2 and re.search(r"(became (nan|inf)|is not finite).* frame \d+", out.err), out.err
+    assert out.code == 2 and re.search(r"(became (nan|inf)|is not finite).* frame \d+", out.err), (
+        out.err
+    )
 
 
 def test_tensorboard_is_a_switch(cli):

@@ -1,4 +1,5 @@
-"""Configs: every key has a rule, and the README's fidelity register is what the yamls compose to."""
+"""Configs: every key has a rule, and the README's fidelity register is what the yamls compose
+to."""
 
 import re
 
@@ -22,8 +23,11 @@ def composed(phase: str, *overrides: str) -> dict:
 def register() -> list[list[str]]:
     """Rows of the README's fidelity register: number, topic, key, paper, public code, default."""
     section = (ROOT / "README.md").read_text().split("## Fidelity register")[1].split("\n## ")[0]
-    table = [[cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
-             for line in section.splitlines() if re.match(r"\| \d", line)]
+    table = [
+        [cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
+        for line in section.splitlines()
+        if re.match(r"\| \d", line)
+    ]
     return [[cell.strip() for cell in row] for row in table]
 
 
@@ -53,14 +57,20 @@ def test_the_register_covers_every_row_of_the_table():
 
 
 def test_the_register_is_what_the_three_yamls_compose_to():
-    """One column per yaml; a/b/c stands for walker, quadruped and jaco. skills.* are those of the two selectors."""
+    """One column per yaml; a/b/c stands for walker, quadruped and jaco. skills.* are those of the
+    two selectors."""
     checked = 0
     domains = ("walker", "quadruped", "jaco")
     for column, agent in ((3, "amped_literal"), (4, "amped_release"), (5, "amped")):
         configs = [flatten(composed("pretrain", f"agent={agent}", f"domain={d}")) for d in domains]
         selector = "selector_release" if agent == "amped_release" else "selector"
-        skills = flatten(composed("finetune", f"agent={agent}", "task=walker_run", f"skills={selector}"))
-        configs = [config | {k: v for k, v in skills.items() if k.startswith("skills.")} for config in configs]
+        skills = flatten(
+            composed("finetune", f"agent={agent}", "task=walker_run", f"skills={selector}")
+        )
+        configs = [
+            config | {k: v for k, v in skills.items() if k.startswith("skills.")}
+            for config in configs
+        ]
         for row in register():
             key = row[2]
             expected = row[column].split("/") if "/" in row[column] else [row[column]] * 3
@@ -74,11 +84,22 @@ def test_the_paper_preset_is_the_papers_table():
     """Table "Hyperparameter settings for URLB experiments"."""
     config = flatten(composed("pretrain"))
     expected = {
-        "skill_dim": 16, "agent.objective.temperature": 0.5, "agent.objective.k": 16, "replay.capacity": 1_000_000,
-        "num_seed_frames": 4000, "replay.nstep": 3, "learner.batch_size": 1024, "replay.gamma": 0.99,
-        "learner.lr": 1e-4, "learner.update_every_steps": 2, "learner.critic_target_tau": 0.01,
-        "learner.stddev_clip": 0.3, "learner.stddev": 0.2, "num_train_frames": 2_000_000,
-        "learner.hidden_dim": 1024, "snapshots": [100_000, 500_000, 1_000_000, 2_000_000],
+        "skill_dim": 16,
+        "agent.objective.temperature": 0.5,
+        "agent.objective.k": 16,
+        "replay.capacity": 1_000_000,
+        "num_seed_frames": 4000,
+        "replay.nstep": 3,
+        "learner.batch_size": 1024,
+        "replay.gamma": 0.99,
+        "learner.lr": 1e-4,
+        "learner.update_every_steps": 2,
+        "learner.critic_target_tau": 0.01,
+        "learner.stddev_clip": 0.3,
+        "learner.stddev": 0.2,
+        "num_train_frames": 2_000_000,
+        "learner.hidden_dim": 1024,
+        "snapshots": [100_000, 500_000, 1_000_000, 2_000_000],
         "eval_every_frames": 10_000,
     }
     assert {key: config[key] for key in expected} == expected
@@ -88,7 +109,9 @@ def test_the_paper_preset_is_the_papers_table():
 
 
 def test_a_new_domain_without_constants_is_told_what_to_give():
-    with pytest.raises(UserError, match=r"agent amped has no \w+ for domain moon; give it on the command line"):
+    with pytest.raises(
+        UserError, match=r"agent amped has no \w+ for domain moon; give it on the command line"
+    ):
         composed("pretrain", "domain.name=moon")
     assert composed("pretrain", "domain.name=moon", "alpha=1", "beta=2", "p=0.5")["alpha"] == 1
 
@@ -100,15 +123,22 @@ def test_the_variant_is_the_preset_and_what_was_overridden():
     assert variant_name(config, ["learner.lr=1", "beta=0"], method_only=True) == "cpu,beta=0"
     assert "/" not in variant_name(config, ["variant_x=../../etc/passwd"])
     long = variant_name(config, [f"learner.key{i}={i}" for i in range(40)])
-    assert len(long) < 130 and long != variant_name(config, [f"learner.key{i}={i}" for i in range(41)])
+    assert len(long) < 130 and long != variant_name(
+        config, [f"learner.key{i}={i}" for i in range(41)]
+    )
 
 
 def test_the_register_of_the_mazes_is_what_the_yamls_compose_to():
     """Columns of the paper and of the default, with 6 skills; a dash says nothing."""
     section = (ROOT / "README.md").read_text().split("## Mazes")[1].split("\n## ")[0]
-    table = [[cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
-             for line in section.splitlines() if re.match(r"\| M\d", line)]
-    assert [row[0].strip() for row in table] == [f"M{i}" for i in range(1, len(table) + 1)] and len(table) >= 15
+    table = [
+        [cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
+        for line in section.splitlines()
+        if re.match(r"\| M\d", line)
+    ]
+    assert [row[0].strip() for row in table] == [f"M{i}" for i in range(1, len(table) + 1)] and len(
+        table
+    ) >= 15
     for column, agent in ((3, "amped_literal"), (5, "amped")):
         config = flatten(composed("pretrain", f"agent={agent}", "domain=tree_maze", "skill_dim=6"))
         for row in table:

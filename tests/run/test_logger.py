@@ -1,4 +1,5 @@
-"""The tables hold window means, may grow columns, go back to a checkpoint, and stop a run that is not finite."""
+"""The tables hold window means, may grow columns, go back to a checkpoint, and stop a run that is
+not finite."""
 
 import csv
 import io
@@ -14,7 +15,17 @@ from utils import ROOT, UserError
 
 
 def make(path, **switches):
-    return Logger(path, **{"use_tb": False, "use_wandb": False, "project": "p", "name": "n", "config": {}, **switches})
+    return Logger(
+        path,
+        **{
+            "use_tb": False,
+            "use_wandb": False,
+            "project": "p",
+            "name": "n",
+            "config": {},
+            **switches,
+        },
+    )
 
 
 def read(path):
@@ -39,8 +50,10 @@ def test_a_row_holds_the_means_of_its_window(tmp_path):
     logger = make(tmp_path)
     assert window(logger, 10, [1.0, 2.0, 6.0], episodes=1) == {"loss": 3.0}
     assert window(logger, 20, [5.0], episodes=2) == {"loss": 5.0}  # nothing is left of the first
-    assert read(tmp_path / "train.csv") == [{"frame": "10", "episodes": "1", "loss": "3"},
-                                            {"frame": "20", "episodes": "2", "loss": "5"}]
+    assert read(tmp_path / "train.csv") == [
+        {"frame": "10", "episodes": "1", "loss": "3"},
+        {"frame": "20", "episodes": "2", "loss": "5"},
+    ]
 
 
 def test_a_quantity_that_is_reported_less_often_is_averaged_over_its_own_reports(tmp_path):
@@ -84,7 +97,9 @@ def test_every_row_is_on_disk_as_soon_as_its_window_closes(tmp_path):
     logger = make(tmp_path)
     for frame in (10, 20, 30):
         window(logger, frame, [float(frame)])
-        assert [row["frame"] for row in read(tmp_path / "train.csv")] == [str(f) for f in range(10, frame + 1, 10)]
+        assert [row["frame"] for row in read(tmp_path / "train.csv")] == [
+            str(f) for f in range(10, frame + 1, 10)
+        ]
     assert [p.name for p in tmp_path.iterdir()] == ["train.csv"]  # no temporary files
 
 
@@ -93,8 +108,18 @@ def test_evaluations_have_their_own_table_and_keep_their_words(tmp_path):
     logger.add_eval(0, {"return_mean": 12.5, "skills": "per_episode", "returns": "10 15"})
     logger.add_eval(40, {"return_mean": 1 / 3, "skills": 'a "quoted", word', "returns": ""})
     rows = read(tmp_path / "eval.csv")
-    assert rows[0] == {"frame": "0", "return_mean": "12.5", "skills": "per_episode", "returns": "10 15"}
-    assert rows[1] == {"frame": "40", "return_mean": "0.333333", "skills": 'a "quoted", word', "returns": ""}
+    assert rows[0] == {
+        "frame": "0",
+        "return_mean": "12.5",
+        "skills": "per_episode",
+        "returns": "10 15",
+    }
+    assert rows[1] == {
+        "frame": "40",
+        "return_mean": "0.333333",
+        "skills": 'a "quoted", word',
+        "returns": "",
+    }
     assert not (tmp_path / "train.csv").exists()
 
 
@@ -110,8 +135,15 @@ def test_a_quantity_that_is_not_finite_stops_the_run_in_one_line(tmp_path, value
     with pytest.raises(UserError) as error:
         logger.close_window(2000, {})
     line = str(error.value)
-    assert "critic_loss/diversity" in line and "frame 2000" in line and "fine" not in line and "\n" not in line
-    assert [row["frame"] for row in read(tmp_path / "train.csv")] == ["10"]  # the bad row is not written
+    assert (
+        "critic_loss/diversity" in line
+        and "frame 2000" in line
+        and "fine" not in line
+        and "\n" not in line
+    )
+    assert [row["frame"] for row in read(tmp_path / "train.csv")] == [
+        "10"
+    ]  # the bad row is not written
 
 
 def test_a_table_that_cannot_be_written_is_a_one_line_error(tmp_path):
@@ -152,7 +184,9 @@ def test_going_back_to_a_checkpoint_cuts_the_rows_written_after_it(tmp_path):
 def test_a_resumed_table_equals_an_uninterrupted_one(tmp_path):
     def first(logger):
         window(logger, 10, [1.0])
-        logger.add({"loss": torch.tensor(4.0), "half": torch.tensor(1.0)})  # the checkpoint comes in mid-window
+        logger.add(
+            {"loss": torch.tensor(4.0), "half": torch.tensor(1.0)}
+        )  # the checkpoint comes in mid-window
 
     def second(logger):
         logger.add({"loss": torch.tensor(6.0), "half": torch.tensor(2.0)})
@@ -213,8 +247,14 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     logger.close()
     events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
-    points = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    assert points == {"train/loss": [(10, 2.0)], "train/episodes": [(10, 4.0)], "eval/return_mean": [(20, 7.0)]}
+    points = {
+        tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
+    assert points == {
+        "train/loss": [(10, 2.0)],
+        "train/episodes": [(10, 4.0)],
+        "eval/return_mean": [(20, 7.0)],
+    }
 
 
 def test_no_switch_no_directory(tmp_path):
@@ -225,8 +265,14 @@ def test_no_switch_no_directory(tmp_path):
 
 
 def run(code, path, **environment):
-    return subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, env={**os.environ, **environment},
-                          capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 WANDB = """
@@ -246,8 +292,14 @@ logger.close()
 
 
 def test_wandb_works_without_a_network(tmp_path):
-    done = run(WANDB, tmp_path, WANDB_MODE="offline", WANDB_CACHE_DIR=str(tmp_path / "cache"),
-               WANDB_CONFIG_DIR=str(tmp_path / "config"), WANDB_DATA_DIR=str(tmp_path / "data"))
+    done = run(
+        WANDB,
+        tmp_path,
+        WANDB_MODE="offline",
+        WANDB_CACHE_DIR=str(tmp_path / "cache"),
+        WANDB_CONFIG_DIR=str(tmp_path / "config"),
+        WANDB_DATA_DIR=str(tmp_path / "data"),
+    )
     assert done.returncode == 0, done.stderr
     files = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 1 and b"train/loss" in files[0].read_bytes()

@@ -1,4 +1,5 @@
-"""result.json: the number is the evaluation at the last frame, and says where it comes from; what selectors chose."""
+"""result.json: the number is the evaluation at the last frame, and says where it comes from; what
+selectors chose."""
 
 import csv
 import json
@@ -21,12 +22,40 @@ from tests.run.test_resume import stop_at
 from tests.test_replay import Diary, what_happens
 from utils import ROOT, load_torch, save_torch, versions
 
-EXPERTS = {"walker_stand": 984, "walker_walk": 971, "walker_run": 796, "walker_flip": 799,
-           "quadruped_stand": 920, "quadruped_walk": 866, "quadruped_run": 888, "quadruped_jump": 888,
-           "jaco_reach_top_left": 191, "jaco_reach_top_right": 223, "jaco_reach_bottom_left": 193,
-           "jaco_reach_bottom_right": 203}  # url_benchmark issue 1
-KEYS = {"phase", "agent", "variant", "domain", "task", "skills", "frozen", "seed", "frame", "score", "expert_score",
-        "normalized", "final", "curve", "wall_seconds", "versions", "git", "snapshot"}
+EXPERTS = {
+    "walker_stand": 984,
+    "walker_walk": 971,
+    "walker_run": 796,
+    "walker_flip": 799,
+    "quadruped_stand": 920,
+    "quadruped_walk": 866,
+    "quadruped_run": 888,
+    "quadruped_jump": 888,
+    "jaco_reach_top_left": 191,
+    "jaco_reach_top_right": 223,
+    "jaco_reach_bottom_left": 193,
+    "jaco_reach_bottom_right": 203,
+}  # url_benchmark issue 1
+KEYS = {
+    "phase",
+    "agent",
+    "variant",
+    "domain",
+    "task",
+    "skills",
+    "frozen",
+    "seed",
+    "frame",
+    "score",
+    "expert_score",
+    "normalized",
+    "final",
+    "curve",
+    "wall_seconds",
+    "versions",
+    "git",
+    "snapshot",
+}
 
 
 def read(run):
@@ -39,9 +68,14 @@ def assert_agrees_with_the_tables(run, result):
     for key in ("frame", "return_mean", "return_std"):
         assert [point[key] for point in result["curve"]] == [float(row[key]) for row in table]
     last = table[-1]
-    assert result["frame"] == int(last["frame"]) and result["score"] == result["final"]["return_mean"]
+    assert (
+        result["frame"] == int(last["frame"]) and result["score"] == result["final"]["return_mean"]
+    )
     assert result["final"]["return_mean"] == pytest.approx(float(last["return_mean"]), rel=1e-5)
-    assert (result["final"]["skills"], str(result["final"]["episodes"])) == (last["skills"], last["episodes"])
+    assert (result["final"]["skills"], str(result["final"]["episodes"])) == (
+        last["skills"],
+        last["episodes"],
+    )
     assert (run / "snapshots" / result["snapshot"]).exists()
 
 
@@ -50,7 +84,7 @@ def assert_says_where_it_comes_from(result, seconds):
     assert 0 < result["wall_seconds"] <= seconds + 0.1
 
 
-# ---------------------------------------------------------------------------------------- what result.json says
+# ---------------------------------------------------------------------------- what result.json says
 
 
 def test_results_of_both_phases_say_what_was_run_and_what_came_out(cli):
@@ -59,31 +93,64 @@ def test_results_of_both_phases_say_what_was_run_and_what_came_out(cli):
     run = cli.root / "pretrain/walker/diayn/smoke,skill_dim=3/seed_5"
     result, snapshot = read(run), run / "snapshots/snapshot_120.pt"
     assert result.keys() == KEYS
-    expected = {"phase": "pretrain", "agent": "diayn", "variant": "smoke,skill_dim=3", "domain": "walker", "task": None,
-                "skills": None, "frozen": False, "seed": 5, "frame": 120, "expert_score": None, "normalized": None,
-                "snapshot": "snapshot_120.pt"}
+    expected = {
+        "phase": "pretrain",
+        "agent": "diayn",
+        "variant": "smoke,skill_dim=3",
+        "domain": "walker",
+        "task": None,
+        "skills": None,
+        "frozen": False,
+        "seed": 5,
+        "frame": 120,
+        "expert_score": None,
+        "normalized": None,
+        "snapshot": "snapshot_120.pt",
+    }
     assert {key: result[key] for key in expected} == expected
     assert_agrees_with_the_tables(run, result)
     assert_says_where_it_comes_from(result, time.monotonic() - started)
 
     started = time.monotonic()
-    args = ("agent=diayn", "skill_dim=3", "task=walker_flip", "skills=selector", "learner.frozen=true")
+    args = (
+        "agent=diayn",
+        "skill_dim=3",
+        "task=walker_flip",
+        "skills=selector",
+        "learner.frozen=true",
+    )
     assert cli("finetune", *args, "seed=5", "num_eval_episodes=2").code == 0
-    run = cli.root / ("finetune/walker_flip/diayn/smoke,learner.frozen=true,num_eval_episodes=2,skill_dim=3/"
-                      "selector/seed_5")
+    run = cli.root / (
+        "finetune/walker_flip/diayn/smoke,learner.frozen=true,num_eval_episodes=2,skill_dim=3/"
+        "selector/seed_5"
+    )
     result = read(run)
     assert result.keys() == KEYS | {"pretrained", "pretrained_frame", "pretrained_seed"}
-    expected = {"phase": "finetune", "agent": "diayn", "variant": run.parts[-3], "domain": "walker",
-                "task": "walker_flip", "skills": "selector", "frozen": True, "seed": 5, "frame": 80,
-                "expert_score": 799, "normalized": result["score"] / 799, "snapshot": "snapshot_80.pt",
-                "pretrained": str(snapshot), "pretrained_frame": 120, "pretrained_seed": 5}
+    expected = {
+        "phase": "finetune",
+        "agent": "diayn",
+        "variant": run.parts[-3],
+        "domain": "walker",
+        "task": "walker_flip",
+        "skills": "selector",
+        "frozen": True,
+        "seed": 5,
+        "frame": 80,
+        "expert_score": 799,
+        "normalized": result["score"] / 799,
+        "snapshot": "snapshot_80.pt",
+        "pretrained": str(snapshot),
+        "pretrained_frame": 120,
+        "pretrained_seed": 5,
+    }
     assert {key: result[key] for key in expected} == expected
     assert_agrees_with_the_tables(run, result)
     assert_says_where_it_comes_from(result, time.monotonic() - started)
 
 
 class Fading(Environment):
-    """Pays less in every environment that is built; each evaluation builds one, so later ones score lower."""
+    """Pays less in every environment that is built; each evaluation builds one, so later ones score
+    lower."""
 
     built = 0
 
@@ -109,7 +176,12 @@ def fading(seed):
 
 
 def test_the_score_is_the_last_evaluation_even_when_an_earlier_one_was_better(cli):
-    assert cli("finetune", "agent=ddpg", "task=walker_run", f"task.env={__name__}:fading", "variant=v").code == 0
+    assert (
+        cli(
+            "finetune", "agent=ddpg", "task=walker_run", f"task.env={__name__}:fading", "variant=v"
+        ).code
+        == 0
+    )
     result = read(cli.root / "finetune/walker_run/ddpg/v/none/seed_1")
     returns = [point["return_mean"] for point in result["curve"]]
     assert len(returns) == 3 and returns[0] > returns[1] > returns[2] > 0
@@ -120,9 +192,22 @@ def test_the_score_is_the_last_evaluation_even_when_an_earlier_one_was_better(cl
 def test_the_paper_preset_evaluates_at_0_and_every_10_000_up_to_100_000_frames(cli):
     """Its numbers divided by a thousand, on an environment that takes no time."""
     paper = composed("finetune", "agent=ddpg", "task=walker_run")
-    scaled = [f"{key}={paper[key] // 1000}" for key in ("num_train_frames", "eval_every_frames", "num_seed_frames",
-                                                        "log_every_frames", "checkpoint_every_frames")]
-    assert cli("finetune", "agent=ddpg", "task=walker_run", "task.env=dummy", "variant=v", *scaled).code == 0
+    scaled = [
+        f"{key}={paper[key] // 1000}"
+        for key in (
+            "num_train_frames",
+            "eval_every_frames",
+            "num_seed_frames",
+            "log_every_frames",
+            "checkpoint_every_frames",
+        )
+    ]
+    assert (
+        cli(
+            "finetune", "agent=ddpg", "task=walker_run", "task.env=dummy", "variant=v", *scaled
+        ).code
+        == 0
+    )
     result = read(cli.root / "finetune/walker_run/ddpg/v/none/seed_1")
     assert [point["frame"] * 1000 for point in result["curve"]] == list(range(0, 100_001, 10_000))
     assert result["frame"] == 100
@@ -141,7 +226,7 @@ def test_the_wall_time_of_a_resumed_run_counts_what_came_before(cli, monkeypatch
     assert 1000 <= read(run)["wall_seconds"] < 1100  # rounded to tenths
 
 
-# ------------------------------------------------------------------------------------------- expert scores
+# ------------------------------------------------------------------------------------ expert scores
 
 
 def test_the_experts_are_those_of_urlbs_twelve_tasks():
@@ -151,17 +236,21 @@ def test_the_experts_are_those_of_urlbs_twelve_tasks():
     for task, score in EXPERTS.items():
         assert results.expert_score(task) == score
         assert results.normalized(task, 2.5 * score) == 2.5  # neither shifted nor clipped
-    assert results.expert_score("pendulum_swingup") is None and results.normalized("pendulum_swingup", 1.0) is None
+    assert (
+        results.expert_score("pendulum_swingup") is None
+        and results.normalized("pendulum_swingup", 1.0) is None
+    )
     assert results.expert_score(None) is None
 
 
-# --------------------------------------------------------------------------------------------------- git
+# ---------------------------------------------------------------------------------------------- git
 
 
 def git(path, *args):
     identity = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
-    return subprocess.run(["git", "-C", str(path), *identity, *args], check=True, capture_output=True,
-                          text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(path), *identity, *args], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture
@@ -169,7 +258,11 @@ def checkout(tmp_path, monkeypatch):
     """A repository with one commit, taken for the place of the code."""
     if shutil.which("git") is None:
         pytest.skip("needs git")
-    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):  # set where tests run inside of a hook
+    for name in (
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+    ):  # set where tests run inside of a hook
         monkeypatch.delenv(name, raising=False)
     path = (tmp_path / "checkout").resolve()
     path.mkdir()
@@ -209,24 +302,31 @@ def test_without_git_there_is_no_commit(checkout, tmp_path, monkeypatch):
     assert results.git_state() is None
 
 
-# ------------------------------------------------------------------------------------------ what was chosen
+# ---------------------------------------------------------------------------------- what was chosen
 
 
 @pytest.mark.parametrize("capacity", [23, 1000])
 def test_recent_skills_are_those_of_the_last_whole_episodes_of_the_ring(capacity):
-    """At every time step against a walk through all that was ever put in; the ring of 23 rows wraps many times."""
+    """At every time step against a walk through all that was ever put in; the ring of 23 rows wraps
+    many times."""
     diary = Diary(capacity=capacity)
     unfinished = wrapped = 0
     for length in np.random.default_rng(0).integers(1, 12, size=25):
         for _ in diary.play(int(length)):
             window = diary.times[-capacity:]
-            begun = [episode for episode, step in window if step == 0]  # the others lost their first rows
+            begun = [
+                episode for episode, step in window if step == 0
+            ]  # the others lost their first rows
             for count in (1, 3, 10):
                 expected = []
                 for episode in begun[-count:]:
-                    acted = [step for e, step in window if e == episode][:-1]  # out of the last row nothing was done
+                    acted = [step for e, step in window if e == episode][
+                        :-1
+                    ]  # out of the last row nothing was done
                     if acted:
-                        expected.append([int(what_happens(episode, step)[1].argmax()) for step in acted])
+                        expected.append(
+                            [int(what_happens(episode, step)[1].argmax()) for step in acted]
+                        )
                 assert [part.tolist() for part in diary.memory.recent_skills(count)] == expected
             unfinished += 0 < window[-1][1] < length
             wrapped += len(diary.times) > capacity
@@ -258,13 +358,24 @@ def test_shares_are_counts_per_bin_of_time_over_their_sum(episodes, steps):
 
 def test_the_picture_of_choices_is_drawn_from_the_run_directory_alone(tmp_path):
     (tmp_path / "config.yaml").write_text("skill_dim: 3\n")
-    np.savez(tmp_path / "choices.npz", training=np.zeros((0, 0), np.int16), evaluation=np.array([[0, 2, -1]], np.int16))
+    np.savez(
+        tmp_path / "choices.npz",
+        training=np.zeros((0, 0), np.int16),
+        evaluation=np.array([[0, 2, -1]], np.int16),
+    )
     assert draw(tmp_path) == tmp_path / "choices.png"
     assert (tmp_path / "choices.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_choices_of_a_run_without_any_are_asked_for_in_one_line(tmp_path):
-    run = subprocess.run([sys.executable, "-m", "analysis.choices", str(tmp_path)], cwd=ROOT, capture_output=True,
-                         text=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "analysis.choices", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 2 and run.stdout == ""
-    assert run.stderr == f"error: no choices.npz in {tmp_path}; give finished runs of skills=selector\n"
+    assert (
+        run.stderr
+        == f"error: no choices.npz in {tmp_path}; give finished runs of skills=selector\n"
+    )

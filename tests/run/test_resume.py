@@ -34,7 +34,9 @@ def stop_at(monkeypatch, frame: int) -> None:
     border = Runner._at_border
 
     def interrupt(self):
-        self.signum = signal.SIGTERM if self.frame == frame and self.step > self.resumed_at else self.signum
+        self.signum = (
+            signal.SIGTERM if self.frame == frame and self.step > self.resumed_at else self.signum
+        )
         return border(self)
 
     monkeypatch.setattr(Runner, "_at_border", interrupt)
@@ -78,7 +80,11 @@ def test_a_signal_saves_and_the_same_command_continues_there(cli, tmp_path, sign
     started = process("pretrain", *args)
     kill_after_checkpoint(started, tmp_path / "stopped" / where, 15, signum)
     stopped = finish(started)
-    assert stopped.code == 128 + signum and "saved at frame" in stopped.err and "Traceback" not in stopped.err
+    assert (
+        stopped.code == 128 + signum
+        and "saved at frame" in stopped.err
+        and "Traceback" not in stopped.err
+    )
     frame = int(re.search(r"saved at frame (\d+)", stopped.err)[1])
     resumed = finish(process("pretrain", *args))
     assert resumed.code == 0 and continued_from(resumed.out) == frame >= 15
@@ -86,7 +92,8 @@ def test_a_signal_saves_and_the_same_command_continues_there(cli, tmp_path, sign
 
 
 def test_stopping_in_many_places_gives_the_same_run(cli, monkeypatch):
-    """In one process: stop at frame 7, 23, 39, ..., each time continuing in the middle of an episode."""
+    """In one process: stop at frame 7, 23, 39, ..., each time continuing in the middle of an
+    episode."""
     assert cli("pretrain", "variant=whole").code == 0
     frames = list(range(7, 120, 16))
     for frame in frames:
@@ -128,10 +135,17 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(cli, monkeypat
     assert cli("pretrain", "variant=hurt").code == 143
     monkeypatch.undo()
     run = cli.root / "pretrain/walker/amped/hurt/seed_1"
-    assert sorted(p.name for p in run.glob("checkpoint_*")) == ["checkpoint_45.pt", "checkpoint_50.pt"]
+    assert sorted(p.name for p in run.glob("checkpoint_*")) == [
+        "checkpoint_45.pt",
+        "checkpoint_50.pt",
+    ]
     (run / "checkpoint_50.pt").write_bytes((run / "checkpoint_50.pt").read_bytes()[:1000])
     resumed = cli("pretrain", "variant=hurt")
-    assert resumed.code == 0 and "continuing at frame 45" in resumed.out and "checkpoint_50.pt" in resumed.err
+    assert (
+        resumed.code == 0
+        and "continuing at frame 45" in resumed.out
+        and "checkpoint_50.pt" in resumed.err
+    )
     assert_same_run(cli.root / "pretrain/walker/amped/whole/seed_1", run)
 
 
@@ -162,4 +176,8 @@ def test_an_env_that_cannot_be_restored_continues_with_a_new_episode_and_says_so
     stop_at(monkeypatch, 50)
     assert cli("pretrain", *args).code == 143
     resumed = cli("pretrain", *args)
-    assert resumed.code == 0 and "continuing at frame 50" in resumed.out and "not bit for bit" in resumed.out
+    assert (
+        resumed.code == 0
+        and "continuing at frame 50" in resumed.out
+        and "not bit for bit" in resumed.out
+    )

@@ -29,7 +29,8 @@ def plain(value):
 
 
 def readings_in_the_code() -> dict[str, set[str]]:
-    """Of every choose("KEY", value, (...)) with its choices written out: the last part of the key -> all of them."""
+    """Of every choose("KEY", value, (...)) with its choices written out: the last part of the key
+    -> all of them."""
     found: dict[str, set[str]] = {}
     for path in CODE:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -37,7 +38,8 @@ def readings_in_the_code() -> dict[str, set[str]]:
             if chooses and isinstance(node.args[2], ast.Tuple):
                 key = node.args[0].value
                 found.setdefault(key if key in RULES else key.rpartition(".")[2], set()).update(
-                    each.value for each in node.args[2].elts)
+                    each.value for each in node.args[2].elts
+                )
     return found
 
 
@@ -54,7 +56,9 @@ def test_every_leaf_key_refuses_every_wrong_value_by_its_name():
         for key, value in leaves(script, words).items():
             for word in wrong_values(key, value) if not is_fixed(key) else ():
                 with pytest.raises(UserError) as error:
-                    require_valid(key, plain(as_hydra_reads(f"'{word}'" if word in ("ü", "../x") else word)))
+                    require_valid(
+                        key, plain(as_hydra_reads(f"'{word}'" if word in ("ü", "../x") else word))
+                    )
                     pytest.fail(f"{key}={word} is taken")
                 assert str(error.value).startswith(f"{key}="), error.value
                 tried += 1
@@ -74,13 +78,29 @@ def test_the_readings_of_the_rules_are_those_of_the_code():
 
 
 @settings(max_examples=300, derandomize=True, database=None, deadline=None)
-@given(st.lists(st.one_of(st.sampled_from(["..", ".", "", "/", "a/../..", "/etc", "ok", "smoke"]), st.text()),
-                min_size=5, max_size=5), st.lists(st.text().map(lambda text: f"beta={text}"), max_size=2))
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["..", ".", "", "/", "a/../..", "/etc", "ok", "smoke"]), st.text()
+        ),
+        min_size=5,
+        max_size=5,
+    ),
+    st.lists(st.text().map(lambda text: f"beta={text}"), max_size=2),
+)
 def test_whatever_names_the_configs_hold_a_run_stays_below_its_root(names, overrides):
     agent, domain, preset, variant, skills = names
-    config = {"agent": {"name": agent}, "domain": {"name": domain}, "task": {"name": domain}, "seed": 1,
-              "preset": {"name": preset}, "variant": variant or None, "skills": {"name": skills, "index": -1},
-              "run_root": "runs", "snapshot_ts": None}
+    config = {
+        "agent": {"name": agent},
+        "domain": {"name": domain},
+        "task": {"name": domain},
+        "seed": 1,
+        "preset": {"name": preset},
+        "variant": variant or None,
+        "skills": {"name": skills, "index": -1},
+        "run_root": "runs",
+        "snapshot_ts": None,
+    }
     for phase, depth in (("pretrain", 6), ("finetune", 7)):
         try:
             path = run_path({**config, "phase": phase}, overrides)
@@ -110,5 +130,9 @@ def test_sizes_that_no_memory_holds_are_told_in_one_line(cli):
         out = cli("pretrain", "replay.capacity=100000000")
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert out.code == 2 and "out of memory" in out.err and "replay.capacity (100000000 rows now)" in out.err
+    assert (
+        out.code == 2
+        and "out of memory" in out.err
+        and "replay.capacity (100000000 rows now)" in out.err
+    )
     assert out.err.count("\n") == 1 and not cli.root.exists()

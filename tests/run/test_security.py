@@ -24,10 +24,13 @@ from run.cli.schema import require_valid
 from tests.kit.cli import finish, process
 from utils import ROOT, UserError, load_snapshot, save_snapshot
 
-PRODUCT = sorted(path for path in ROOT.rglob("*.py")
-                 if not {"tests", ".venv", "runs"} & set(path.relative_to(ROOT).parts))
+PRODUCT = sorted(
+    path
+    for path in ROOT.rglob("*.py")
+    if not {"tests", ".venv", "runs"} & set(path.relative_to(ROOT).parts)
+)
 
-# ------------------------------------------------------------------------------------------------- hostile files
+# ------------------------------------------------------------------------------------ hostile files
 
 
 class Calls:
@@ -63,7 +66,10 @@ def saved(payload, **options):
 def archive_with(content):
     """A true torch archive whose data.pkl is replaced."""
     file = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(saved({"kind": "snapshot"}))) as whole, zipfile.ZipFile(file, "w") as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(saved({"kind": "snapshot"}))) as whole,
+        zipfile.ZipFile(file, "w") as new,
+    ):
         for name in whole.namelist():
             new.writestr(name, content if name.endswith("data.pkl") else whole.read(name))
     return file.getvalue()
@@ -88,7 +94,9 @@ HOSTILE = {
     "protocol 0": lambda canary: pickle.dumps(touch(canary), 0),
     "protocol 2": lambda canary: pickle.dumps(touch(canary), 2),
     "protocol 4": lambda canary: pickle.dumps(touch(canary), 4),
-    "exec": lambda canary: saved({"kind": "snapshot", "learner": Calls(exec, f"open({str(canary)!r}, 'w')")}),
+    "exec": lambda canary: saved(
+        {"kind": "snapshot", "learner": Calls(exec, f"open({str(canary)!r}, 'w')")}
+    ),
     "state dict": lambda canary: saved(in_state_dict(canary)),
     "archive": lambda canary: archive_with(pickle.dumps(touch(canary), 4)),
     "legacy": lambda canary: saved(in_state_dict(canary), _use_new_zipfile_serialization=False),
@@ -117,11 +125,13 @@ def hostile(tmp_path, canary):
 def one_line(done, path):
     """The command says one line, which names the file, and has exit code 2."""
     assert done.code == 2 and done.err.count("\n") == 1 and done.err.startswith("error: "), done
-    assert str(path) in done.err and "weights_only" not in done.err, done.err  # torch advises to switch that off
+    assert str(path) in done.err and "weights_only" not in done.err, (
+        done.err
+    )  # torch advises to switch that off
     return True
 
 
-# ------------------------------------------------------------------------------------------------ nothing is executed
+# ------------------------------------------------------------------------------ nothing is executed
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -134,7 +144,9 @@ def test_the_hostile_files_are_armed(name, hostile, canary):
     canary.unlink()
 
 
-def test_a_hostile_snapshot_is_refused_by_every_command_that_takes_one(hostile, canary, cli, run_main, tmp_path):
+def test_a_hostile_snapshot_is_refused_by_every_command_that_takes_one(
+    hostile, canary, cli, run_main, tmp_path
+):
     for path in hostile.values():
         assert one_line(cli("finetune", "agent=amped", "task=walker_run", f"snapshot={path}"), path)
         assert one_line(run_main(film.main, "skills", path, "--out", tmp_path / "film"), path)
@@ -149,11 +161,16 @@ def test_a_hostile_snapshot_is_refused_by_every_command_that_takes_one(hostile, 
 def test_the_refusal_names_what_the_file_wanted_to_call(hostile, canary, cli, run_main):
     for name, function in (("state dict", "posix.system"), ("exec", "exec")):
         done = cli("finetune", "task=walker_run", f"snapshot={hostile[name]}")
-        assert f"it names {function}, which is neither a tensor nor plain Python; nothing was executed" in done.err
+        assert (
+            f"it names {function}, which is neither a tensor nor plain Python; nothing was executed"
+            in done.err
+        )
     done = cli("finetune", "task=walker_run", f"snapshot={hostile['legacy']}")
     assert "not one of ours: File is not a zip file" in done.err  # it is not even opened
     done = run_main(import_release.main, hostile["agent"], "domain=walker")
-    assert "is refused: it names posix.system, which no snapshot of URLB-family code needs" in done.err
+    assert (
+        "is refused: it names posix.system, which no snapshot of URLB-family code needs" in done.err
+    )
 
 
 def test_torch_says_nothing_of_its_own_beside_the_line(hostile, canary):
@@ -179,25 +196,36 @@ def test_hostile_checkpoints_are_named_and_not_executed(hostile, canary, cli):
     assert "weights_only" not in done.out + done.err
 
 
-def test_hostile_results_configs_and_tables_are_data_or_refused(hostile, canary, cli, run_main, tmp_path):
+def test_hostile_results_configs_and_tables_are_data_or_refused(
+    hostile, canary, cli, run_main, tmp_path
+):
     assert cli("pretrain", "num_train_frames=20", "variant=v").code == 0
     run = cli.root / "pretrain/walker/amped/v/seed_1"
     rows = {name: (run / name).read_bytes() for name in ("result.json", "config.yaml", "eval.csv")}
-    yamls = [f"!!python/object/apply:os.system ['touch {canary}']\n".encode(),
-             f"seed: !!python/object/apply:os.system ['touch {canary}']\n".encode()]
+    yamls = [
+        f"!!python/object/apply:os.system ['touch {canary}']\n".encode(),
+        f"seed: !!python/object/apply:os.system ['touch {canary}']\n".encode(),
+    ]
     some = ("protocol 0", "protocol 4", "archive", "tar")
     for content in [*(hostile[name].read_bytes() for name in some), *yamls]:
         for name, whole in rows.items():
             (run / name).write_bytes(content)
             if not (name == "eval.csv" and content in yamls):  # a CSV of one column, without a row
                 done = run_main(collect.main, f"run_root={cli.root}")
-                assert done.code == 0 and "0 finished runs" in done.out and f"unreadable: {run}: {name}" in done.err
+                assert (
+                    done.code == 0
+                    and "0 finished runs" in done.out
+                    and f"unreadable: {run}: {name}" in done.err
+                )
             (run / name).write_bytes(whole)
         (run / "config.yaml").write_bytes(content)
         assert one_line(cli("pretrain", "num_train_frames=20", "variant=v"), run)
         (run / "config.yaml").write_bytes(rows["config.yaml"])
         (tmp_path / "rows.csv").write_bytes(content)
-        assert one_line(run_main(maze_tradeoff.main, tmp_path / "rows.csv", "--out", tmp_path / "x.png"), "rows.csv")
+        assert one_line(
+            run_main(maze_tradeoff.main, tmp_path / "rows.csv", "--out", tmp_path / "x.png"),
+            "rows.csv",
+        )
     (run / "eval.csv").write_bytes(hostile["archive"].read_bytes())
     assert one_line(run_main(curves.main, run, "--out", tmp_path / "x.png"), run / "eval.csv")
 
@@ -206,7 +234,11 @@ def test_a_hostile_npz_is_refused(canary, run_main, tmp_path):
     run = tmp_path / "finetune/walker_run/amped/v/selector/seed_1"
     run.mkdir(parents=True)
     (run / "config.yaml").write_text("skill_dim: 4\n")
-    np.savez(run / "choices.npz", training=np.array([touch(canary)]), evaluation=np.array([touch(canary)]))
+    np.savez(
+        run / "choices.npz",
+        training=np.array([touch(canary)]),
+        evaluation=np.array([touch(canary)]),
+    )
     assert one_line(run_main(choices.main, run), run / "choices.npz")
     with pytest.raises(UserError, match="npz cannot be read"):
         selection.agreement(run, 0)
@@ -221,28 +253,39 @@ def booby_trap(canary, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_a_snapshot_cannot_choose_the_class_or_the_environment_that_is_imported(booby_trap, cli, run_main, tmp_path):
+def test_a_snapshot_cannot_choose_the_class_or_the_environment_that_is_imported(
+    booby_trap, cli, run_main, tmp_path
+):
     """Plain data passes weights_only; what it names must not be imported either."""
-    assert cli("pretrain", "agent=aps", "num_train_frames=40", "snapshots=[]", "variant=v").code == 0
+    assert (
+        cli("pretrain", "agent=aps", "num_train_frames=40", "snapshots=[]", "variant=v").code == 0
+    )
     (path,) = cli.root.glob("pretrain/**/snapshot_40.pt")
     kept = ("frame", "seed", "agent", "domain", "spec", "config", "learner", "objective", "skills")
     payload = {key: value for key, value in load_snapshot(path).items() if key in kept}
     config = payload["config"]
     config["agent"]["objective"]["_target_"] = "booby_trap.Objective"
-    config["agent"]["native_skills"]["_target_"] = config["agent"]["learner"]["_target_"] = "booby_trap.Skills"
+    config["agent"]["native_skills"]["_target_"] = config["agent"]["learner"]["_target_"] = (
+        "booby_trap.Skills"
+    )
     config["domain"]["primal_task"] = "booby_trap:make"
     trap = tmp_path / "trap.pt"
     save_snapshot(trap, **payload)
     done = cli("finetune", "agent=aps", "task=walker_run", "skills=native", f"snapshot={trap}")
     assert done.code == 0, done.err  # the run's own classes, with the snapshot's weights
     done = run_main(film.main, "skills", trap, "--out", tmp_path / "film")
-    assert one_line(done, trap) and "would be imported; if you trust it: --env booby_trap:make" in done.err
-    config["domain"]["primal_task"] = "gymnasium:booby_trap:Env-v0"  # gymnasium imports what stands before the colon
+    assert (
+        one_line(done, trap)
+        and "would be imported; if you trust it: --env booby_trap:make" in done.err
+    )
+    config["domain"]["primal_task"] = (
+        "gymnasium:booby_trap:Env-v0"  # gymnasium imports what stands before the colon
+    )
     save_snapshot(trap, **payload)
     assert one_line(run_main(film.main, "skills", trap, "--out", tmp_path / "film"), trap)
 
 
-# --------------------------------------------------------------------------------------------------- what code may use
+# -------------------------------------------------------------------------------- what code may use
 
 
 @functools.cache
@@ -261,11 +304,47 @@ def keyword(call, name):
     return next((ast.unparse(each.value) for each in call.keywords if each.arg == name), None)
 
 
-FORBIDDEN = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "yaml.unsafe_load", "yaml.full_load",
-             "yaml.load_all", "pd.read_pickle", "torch.jit.load", "hydra.utils.instantiate", "hydra.utils.call",
-             "hydra.utils.get_method", "hydra.utils.get_object", "torch.serialization.add_safe_globals"}
-NETWORK = {"wandb", "requests", "urllib", "urllib3", "httpx", "aiohttp", "http", "socket", "ftplib", "smtplib"}
-UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle"}
+FORBIDDEN = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "os.system",
+    "os.popen",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "yaml.load_all",
+    "pd.read_pickle",
+    "torch.jit.load",
+    "hydra.utils.instantiate",
+    "hydra.utils.call",
+    "hydra.utils.get_method",
+    "hydra.utils.get_object",
+    "torch.serialization.add_safe_globals",
+}
+NETWORK = {
+    "wandb",
+    "requests",
+    "urllib",
+    "urllib3",
+    "httpx",
+    "aiohttp",
+    "http",
+    "socket",
+    "ftplib",
+    "smtplib",
+}
+UNPICKLERS = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "shelve",
+    "marshal",
+    "jsonpickle",
+}
 
 
 def test_no_file_uses_a_loader_that_can_run_code():
@@ -276,10 +355,17 @@ def test_no_file_uses_a_loader_that_can_run_code():
 
 def check_loaders(path):
     tree = parsed(path)
-    imported = {alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import)
-                for alias in node.names}
-    imported |= {node.module.partition(".")[0] for node in ast.walk(tree)
-                 if isinstance(node, ast.ImportFrom) and node.module}
+    imported = {
+        alias.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    imported |= {
+        node.module.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
     assert not imported & UNPICKLERS, path
     for name, call in calls(tree):
         assert name not in FORBIDDEN, (path, name)
@@ -295,20 +381,34 @@ def check_loaders(path):
 
 def test_classes_named_in_configs_are_looked_up_in_two_files_only():
     """And what they are given is the user's own config: see the booby trap above."""
-    users = {str(path.relative_to(ROOT)) for path in PRODUCT
-             for name, _ in calls(parsed(path)) if name == "load_class"}
+    users = {
+        str(path.relative_to(ROOT))
+        for path in PRODUCT
+        for name, _ in calls(parsed(path))
+        if name == "load_class"
+    }
     assert users == {"run/build.py", "agent/skills/sources.py"}
 
 
-# ------------------------------------------------------------------------------------------------- inside run_root
+# ---------------------------------------------------------------------------------- inside run_root
 
 
-@pytest.mark.parametrize(("script", "key"), [("pretrain", "agent.name"), ("pretrain", "domain.name"),
-                                             ("pretrain", "preset.name"), ("pretrain", "variant"),
-                                             ("finetune", "task.name"), ("finetune", "skills.name"),
-                                             ("finetune", "pretrain_variant")])
+@pytest.mark.parametrize(
+    ("script", "key"),
+    [
+        ("pretrain", "agent.name"),
+        ("pretrain", "domain.name"),
+        ("pretrain", "preset.name"),
+        ("pretrain", "variant"),
+        ("finetune", "task.name"),
+        ("finetune", "skills.name"),
+        ("finetune", "pretrain_variant"),
+    ],
+)
 def test_a_name_from_a_config_cannot_leave_run_root(cli, script, key):
-    extra = ("agent=ddpg", "task=walker_run") if script == "finetune" else ("alpha=1", "beta=1", "p=1")
+    extra = (
+        ("agent=ddpg", "task=walker_run") if script == "finetune" else ("alpha=1", "beta=1", "p=1")
+    )
     done = cli(script, f"{key}=../../../../../escaped", *extra)
     assert done.code == 2 and done.err.count("\n") == 1 and key in done.err
     wanted = f"{key}= follows from" if key.endswith(".name") else "a file name without slashes"
@@ -318,40 +418,79 @@ def test_a_name_from_a_config_cannot_leave_run_root(cli, script, key):
             require_valid(key, name)
 
 
-# ----------------------------------------------------------------------------------------------------- no secrets
+# --------------------------------------------------------------------------------------- no secrets
 
 
-def test_secrets_of_the_environment_and_of_git_are_neither_printed_nor_stored(tmp_path, monkeypatch):
-    """With TensorBoard and Weights & Biases on, in a checkout whose remote has a token in its address."""
-    for name in ("WANDB_API_KEY", "HF_TOKEN", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD"):
+def test_secrets_of_the_environment_and_of_git_are_neither_printed_nor_stored(
+    tmp_path, monkeypatch
+):
+    """With TensorBoard and Weights & Biases on, in a checkout whose remote has a token in its
+    address."""
+    for name in (
+        "WANDB_API_KEY",
+        "HF_TOKEN",
+        "GITHUB_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "MY_PASSWORD",
+    ):
         monkeypatch.setenv(name, f"canary{name.lower():_<36}")
     for name in ("MODE", "CACHE_DIR", "CONFIG_DIR", "DATA_DIR"):
         monkeypatch.setenv(f"WANDB_{name}", "offline" if name == "MODE" else str(tmp_path / name))
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for words in (["init", "-q"], ["remote", "add", "origin", "https://canary-token@example.invalid/r"],
-                  ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "--allow-empty", "-m", "first"]):
+    for words in (
+        ["init", "-q"],
+        ["remote", "add", "origin", "https://canary-token@example.invalid/r"],
+        [
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b.c",
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            "first",
+        ],
+    ):
         subprocess.run(["git", *words], cwd=checkout, check=True)
     runs = tmp_path / "runs"
-    done = finish(process("pretrain", "preset=smoke", "num_train_frames=20", "use_tb=true", "use_wandb=true",
-                          f"run_root={runs}", cwd=checkout))
+    done = finish(
+        process(
+            "pretrain",
+            "preset=smoke",
+            "num_train_frames=20",
+            "use_tb=true",
+            "use_wandb=true",
+            f"run_root={runs}",
+            cwd=checkout,
+        )
+    )
     assert done.code == 0, done.err
     assert "canary" not in done.out + done.err
     files = [path for path in tmp_path.rglob("*") if path.is_file() and ".git" not in path.parts]
     assert {"result.json", "config.yaml", "snapshot_20.pt"} <= {path.name for path in files}
-    assert any(path.suffix == ".wandb" for path in files) and any("tfevents" in path.name for path in files)
+    assert any(path.suffix == ".wandb" for path in files) and any(
+        "tfevents" in path.name for path in files
+    )
     assert not [path for path in files if b"canary" in path.read_bytes()]
     (result,) = runs.rglob("result.json")
     assert set(json.loads(result.read_text())["git"] or {}) <= {"commit", "dirty"}
 
 
 def test_nothing_is_sent_unless_asked_for():
-    """No file speaks to a network by itself, and wandb is imported in one place, behind use_wandb=true."""
+    """No file speaks to a network by itself, and wandb is imported in one place, behind
+    use_wandb=true."""
     asked = {}
     for path in PRODUCT:
         for node in ast.walk(parsed(path)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else (
-                [node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+            )
             for name in {each.partition(".")[0] for each in names} & NETWORK:
-                asked.setdefault(name, []).append((str(path.relative_to(ROOT)), node.col_offset > 0))
+                asked.setdefault(name, []).append(
+                    (str(path.relative_to(ROOT)), node.col_offset > 0)
+                )
     assert asked == {"wandb": [("run/logger.py", True)]}  # inside a function

@@ -1,4 +1,5 @@
-"""Backward passes written out give autograd's gradients: of MLPs, of the twin critic and of the actor."""
+"""Backward passes written out give autograd's gradients: of MLPs, of the twin critic and of the
+actor."""
 
 import pytest
 import torch
@@ -27,7 +28,9 @@ def test_an_mlp_has_autograds_outputs_and_gradients_to_the_bit(sizes, wants_inpu
     y, expected = net(x), plain(net, x)
     weight = torch.randn_like(y)
     assert torch.equal(y, expected)
-    for a, b in zip(torch.autograd.grad(y, wanted, weight), torch.autograd.grad(expected, wanted, weight)):
+    for a, b in zip(
+        torch.autograd.grad(y, wanted, weight), torch.autograd.grad(expected, wanted, weight)
+    ):
         assert torch.equal(a, b)
 
 
@@ -48,9 +51,13 @@ def test_an_mlp_of_any_rank_says_the_same_with_and_without_gradients():
         assert net(x).requires_grad and not silent.requires_grad
 
 
-LEARNERS = [dict(streams=streams, layers=layers, action_input=action_input, critic_heads=heads)
-            for streams in (("task",), TWO, ("a", "b", "c")) for layers in (1, 2) for action_input in ("trunk", "head")
-            for heads in ("shared", "per_stream")]
+LEARNERS = [
+    dict(streams=streams, layers=layers, action_input=action_input, critic_heads=heads)
+    for streams in (("task",), TWO, ("a", "b", "c"))
+    for layers in (1, 2)
+    for action_input in ("trunk", "head")
+    for heads in ("shared", "per_stream")
+]
 
 
 @pytest.mark.parametrize("settings", LEARNERS, ids=lambda s: " ".join(str(v) for v in s.values()))
@@ -59,7 +66,10 @@ def test_critic_and_actor_have_autograds_losses_and_gradients(settings):
     try:
         learner, batch = make(**settings), make_batch(3)
         batch = batch._replace(**{name: value.double() for name, value in batch._asdict().items()})
-        targets = {name: batch.reward + i * batch.obs[:, i : i + 1] for i, name in enumerate(learner.streams)}
+        targets = {
+            name: batch.reward + i * batch.obs[:, i : i + 1]
+            for i, name in enumerate(learner.streams)
+        }
         losses, grads = learner.critic_grads(batch, targets)
         expected = learner.critic_losses(batch, targets, {})
         compare(losses, grads, expected, list(learner.critic.parameters()))
@@ -69,7 +79,9 @@ def test_critic_and_actor_have_autograds_losses_and_gradients(settings):
         learner.learn_rng.set_state(state)
         action = clipped_noise(learner.actor(learner._inputs(batch)), 0.2, 0.3, learner.learn_rng)
         q = torch.minimum(*learner.values(learner.critic, batch.obs, batch.skill, action))
-        compare(losses, grads, learner.actor_losses(q, batch.skill), list(learner.actor.parameters()))
+        compare(
+            losses, grads, learner.actor_losses(q, batch.skill), list(learner.actor.parameters())
+        )
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -113,10 +125,17 @@ def test_parameters_are_parts_of_one_vector_and_stay_so_after_a_copy_of_weights(
     net.load_state_dict({"weight": torch.ones(2, 3), "bias": torch.zeros(2)})
     assert flat.join().tolist() == [1.0] * 6 + [0.0] * 2
     net.weight.data = torch.full((2, 3), 5.0)  # what a move to another device does
-    assert flat.join().tolist() == [5.0] * 6 + [0.0] * 2 and net.weight.data_ptr() == flat.vector.data_ptr()
+    assert (
+        flat.join().tolist() == [5.0] * 6 + [0.0] * 2
+        and net.weight.data_ptr() == flat.vector.data_ptr()
+    )
     vector, parts = flat.blank("a")
     parts[1].fill_(7.0)
-    assert vector[6:].tolist() == [7.0, 7.0] and flat.blank("a")[0] is vector and flat.blank("b")[0] is not vector
+    assert (
+        vector[6:].tolist() == [7.0, 7.0]
+        and flat.blank("a")[0] is vector
+        and flat.blank("b")[0] is not vector
+    )
 
 
 def test_the_frozen_network_of_rnd_is_asked_once_for_a_batch():

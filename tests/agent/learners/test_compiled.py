@@ -26,14 +26,22 @@ class Traced(Compiled):
 def everything(update):
     """All that an update moves, and the states of the generators."""
     owners = update.learner, update.objective
-    generators = {id(g): g for o in owners for g in vars(o).values() if isinstance(g, torch.Generator)}
-    return copy.deepcopy([owner.state_dict() for owner in owners]), [g.get_state() for g in generators.values()]
+    generators = {
+        id(g): g for o in owners for g in vars(o).values() if isinstance(g, torch.Generator)
+    }
+    return copy.deepcopy([owner.state_dict() for owner in owners]), [
+        g.get_state() for g in generators.values()
+    ]
 
 
 def flat(tree):
     if isinstance(tree, dict):
         return [leaf for key in tree for leaf in flat(tree[key])]
-    return [leaf for part in tree for leaf in flat(part)] if isinstance(tree, (list, tuple)) else [tree]
+    return (
+        [leaf for part in tree for leaf in flat(part)]
+        if isinstance(tree, (list, tuple))
+        else [tree]
+    )
 
 
 def same(a, b, **tolerance):
@@ -64,7 +72,11 @@ def test_random_numbers_drawn_beforehand_are_those_an_update_draws_itself(agent)
 def test_dads_draws_its_indices_beforehand_too():
     plain, captured = pair("dads", Direct(), "agent.skill_space=one_hot")
     same(plain(), captured())
-    assert [draw.kind for draw in captured.learner.capture.wanted] == ["integers", "normal", "normal"]
+    assert [draw.kind for draw in captured.learner.capture.wanted] == [
+        "integers",
+        "normal",
+        "normal",
+    ]
 
 
 def test_looking_at_an_update_leaves_no_trace():
@@ -78,18 +90,27 @@ def test_looking_at_an_update_leaves_no_trace():
     after = everything(update)
     for state in after[0]:
         for name in [key for key in state if key.endswith("_extra_state")]:
-            assert all(float(entry["step"]) == 0 and not entry["exp_avg"].any() and not entry["exp_avg_sq"].any()
-                       for optimizer in state.pop(name).values() for entry in optimizer["state"].values())
+            assert all(
+                float(entry["step"]) == 0
+                and not entry["exp_avg"].any()
+                and not entry["exp_avg_sq"].any()
+                for optimizer in state.pop(name).values()
+                for entry in optimizer["state"].values()
+            )
     same(before, after)
     assert [draw.kind for draw in wanted] == ["uniform", "uniform", "normal", "uniform", "normal"]
     assert not draws.GIVEN
 
 
-@pytest.mark.parametrize("agent", ["amped", "becl", "cesd", "aps"])  # surgery; three batches; autograd, with hints
+@pytest.mark.parametrize(
+    "agent", ["amped", "becl", "cesd", "aps"]
+)  # surgery; three batches; autograd, with hints
 def test_an_update_is_a_single_graph_for_the_compiler(agent):
     torch._dynamo.reset()
     plain, traced = pair(agent, Traced())
-    for _ in range(4):  # metrics, not weights: where a gradient is 0, Adam makes a step of its rounding
+    for _ in range(
+        4
+    ):  # metrics, not weights: where a gradient is 0, Adam makes a step of its rounding
         same(plain(), traced(), rtol=2e-3, atol=1e-5)
 
 

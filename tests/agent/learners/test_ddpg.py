@@ -1,4 +1,5 @@
-"""The learner is URLB's DDPG: networks, noise, targets and update order, against updates written out by hand."""
+"""The learner is URLB's DDPG: networks, noise, targets and update order, against updates written
+out by hand."""
 
 import copy
 import io
@@ -16,27 +17,57 @@ from replay_buffer import Batch
 from utils import Streams, UserError, stream_seed, weights
 
 OBS, ACT, SKILL, B = 5, 2, 3, 12
-SETTINGS = dict(hidden_dim=16, layers=1, action_input="trunk", critic_heads="shared", surgery_scope="critic", lr=1e-3,
-                batch_size=B, critic_target_tau=0.01, stddev=0.2, stddev_clip=0.3, update_every_steps=2,
-                num_seed_steps=10, init_critic=True, init_heads=False, sync_target=True, frozen=False,
-                conflict_every_updates=0, conflict_samples=64)
+SETTINGS = dict(
+    hidden_dim=16,
+    layers=1,
+    action_input="trunk",
+    critic_heads="shared",
+    surgery_scope="critic",
+    lr=1e-3,
+    batch_size=B,
+    critic_target_tau=0.01,
+    stddev=0.2,
+    stddev_clip=0.3,
+    update_every_steps=2,
+    num_seed_steps=10,
+    init_critic=True,
+    init_heads=False,
+    sync_target=True,
+    frozen=False,
+    conflict_every_updates=0,
+    conflict_samples=64,
+)
 TWO = ("diversity", "exploration")
 
 
 def make(*, streams=("task",), surgery=None, seed=0, init=0, **changes):
     torch.manual_seed(init)
-    return DDPG(obs_dim=OBS, action_dim=ACT, skill_dim=SKILL, streams=streams, surgery=surgery or SumGradients(),
-                rng=Streams(seed), **{**SETTINGS, **changes})
+    return DDPG(
+        obs_dim=OBS,
+        action_dim=ACT,
+        skill_dim=SKILL,
+        streams=streams,
+        surgery=surgery or SumGradients(),
+        rng=Streams(seed),
+        **{**SETTINGS, **changes},
+    )
 
 
 def make_batch(seed=0, size=B):
     g = torch.Generator().manual_seed(seed)
     skill = F.one_hot(torch.randint(SKILL, (size,), generator=g), SKILL).float()
-    discount = 0.970299 * (torch.rand(size, 1, generator=g) < 0.8).float()  # some rows end in a true terminal
-    return Batch(obs=torch.randn(size, OBS, generator=g), action=torch.rand(size, ACT, generator=g) * 2 - 1,
-                 reward=torch.randn(size, 1, generator=g), discount=discount,
-                 next_obs=torch.randn(size, OBS, generator=g), skill=skill,
-                 next_obs_1=torch.randn(size, OBS, generator=g))
+    discount = (
+        0.970299 * (torch.rand(size, 1, generator=g) < 0.8).float()
+    )  # some rows end in a true terminal
+    return Batch(
+        obs=torch.randn(size, OBS, generator=g),
+        action=torch.rand(size, ACT, generator=g) * 2 - 1,
+        reward=torch.randn(size, 1, generator=g),
+        discount=discount,
+        next_obs=torch.randn(size, OBS, generator=g),
+        skill=skill,
+        next_obs_1=torch.randn(size, OBS, generator=g),
+    )
 
 
 class Tape:
@@ -72,7 +103,11 @@ def task_and_negative():
 
 
 def plain_weights(module):
-    return {k: v.detach().clone() for k, v in module.state_dict().items() if not k.endswith("_extra_state")}
+    return {
+        k: v.detach().clone()
+        for k, v in module.state_dict().items()
+        if not k.endswith("_extra_state")
+    }
 
 
 def plain_actor(w, x):
@@ -93,7 +128,8 @@ def plain_critic(w, x, action):
 
 
 def plain_noisy(mean, generator):
-    """Normal noise of 0.2, clipped at 0.3; the action clipped, its gradient that of mean + noise."""
+    """Normal noise of 0.2, clipped at 0.3; the action clipped, its gradient that of mean +
+    noise."""
     noise = (0.2 * torch.randn(mean.shape, generator=generator)).clamp(-0.3, 0.3)
     raw = mean + noise
     clipped = raw.detach().clamp(-1 + 1e-6, 1 - 1e-6)
@@ -113,7 +149,10 @@ class PlainDDPG:
         self.generator = torch.Generator().manual_seed(stream_seed(seed, "learn"))
 
     def update(self, batch):
-        x, following = torch.cat([batch.obs, batch.skill], 1), torch.cat([batch.next_obs, batch.skill], 1)
+        x, following = (
+            torch.cat([batch.obs, batch.skill], 1),
+            torch.cat([batch.next_obs, batch.skill], 1),
+        )
         with torch.no_grad():
             action = plain_noisy(plain_actor(self.actor, following), self.generator)
             q1, q2 = plain_critic(self.target, following, action)
@@ -124,7 +163,9 @@ class PlainDDPG:
         loss.backward()
         self.critic_opt.step()
 
-        q1, q2 = plain_critic(self.critic, x, plain_noisy(plain_actor(self.actor, x), self.generator))
+        q1, q2 = plain_critic(
+            self.critic, x, plain_noisy(plain_actor(self.actor, x), self.generator)
+        )
         self.actor_opt.zero_grad()
         (-torch.min(q1, q2).sum() / len(y)).backward()
         self.actor_opt.step()
@@ -135,7 +176,9 @@ class PlainDDPG:
 
 def close(module, plain, tolerance=1e-6):
     for name, w in weights(module).items():
-        torch.testing.assert_close(w, plain[name], rtol=0, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(
+            w, plain[name], rtol=0, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}"
+        )
 
 
 def grads(optimizer):
@@ -163,9 +206,13 @@ def test_networks_have_the_papers_size_on_walker(layers, action_input):
     norm, more = 2 * h, (layers - 1) * linear(h, h)
     assert count(actor) == linear(o + n, h) + norm + linear(h, h) + more + linear(h, a)
     if action_input == "trunk":
-        assert count(critic) == linear(o + n + a, h) + norm + 2 * (linear(h, h) + more + linear(h, 1))
+        assert count(critic) == linear(o + n + a, h) + norm + 2 * (
+            linear(h, h) + more + linear(h, 1)
+        )
     else:
-        assert count(critic) == linear(o + n, h) + norm + 2 * (linear(h + a, h) + more + linear(h, 1))
+        assert count(critic) == linear(o + n, h) + norm + 2 * (
+            linear(h + a, h) + more + linear(h, 1)
+        )
     if layers == 1 and action_input == "trunk":
         assert (count(actor), count(critic)) == (1_099_782, 2_151_426)
 
@@ -187,8 +234,10 @@ def test_outputs_have_one_value_per_action_and_per_column(layers, action_input, 
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_weights_start_orthogonal_and_biases_zero(layers):
-    modules = (Actor(7, 2, hidden_dim=16, layers=layers),
-               Critic(7, 2, hidden_dim=16, layers=layers, action_input="trunk", columns=1))
+    modules = (
+        Actor(7, 2, hidden_dim=16, layers=layers),
+        Critic(7, 2, hidden_dim=16, layers=layers, action_input="trunk", columns=1),
+    )
     linears = [m for module in modules for m in module.modules() if isinstance(m, torch.nn.Linear)]
     assert len(linears) == (2 + layers) + (1 + 2 * (1 + layers))
     for layer in linears:
@@ -207,7 +256,9 @@ def test_the_networks_compute_what_the_plain_transcription_computes():
 
 def test_the_target_starts_as_the_critic_and_takes_no_gradient():
     learner = make()
-    assert all(torch.equal(v, weights(learner.target)[k]) for k, v in weights(learner.critic).items())
+    assert all(
+        torch.equal(v, weights(learner.target)[k]) for k, v in weights(learner.critic).items()
+    )
     assert not any(p.requires_grad for p in learner.target.parameters())
 
 
@@ -272,7 +323,9 @@ def test_exploration_adds_unclipped_normal_noise_around_the_mean():
     action = acting(learner, 4000)
     assert np.abs(action.mean(0)).max() < 0.015
     np.testing.assert_allclose(action.std(0), 0.2, rtol=0.05)
-    assert (np.abs(action) > 0.3).mean() == pytest.approx(0.1336, abs=0.02)  # stddev_clip is for the losses only
+    assert (np.abs(action) > 0.3).mean() == pytest.approx(
+        0.1336, abs=0.02
+    )  # stddev_clip is for the losses only
 
 
 def test_explored_actions_stay_inside_the_bounds():
@@ -293,10 +346,13 @@ def test_acting_and_learning_draw_from_separate_streams():
 # ---- when to learn
 
 
-@pytest.mark.parametrize(("seed_steps", "every", "total", "updates"), [
-    (4000, 2, 10_000, 3000), (4000, 2, 4000, 0), (4000, 2, 4001, 1), (7, 2, 20, 6), (6, 3, 20, 5),
-])
-def test_learning_starts_after_the_seed_steps_and_comes_every_second_step(seed_steps, every, total, updates):
+@pytest.mark.parametrize(
+    ("seed_steps", "every", "total", "updates"),
+    [(4000, 2, 10_000, 3000), (4000, 2, 4000, 0), (4000, 2, 4001, 1), (7, 2, 20, 6), (6, 3, 20, 5)],
+)
+def test_learning_starts_after_the_seed_steps_and_comes_every_second_step(
+    seed_steps, every, total, updates
+):
     learner = make(num_seed_steps=seed_steps, update_every_steps=every)
     due = [step for step in range(total) if learner.due(Tape(0), step)]
     assert len(due) == updates
@@ -347,9 +403,14 @@ def test_critic_losses_are_the_two_mean_squared_errors(heads):
     targets = {"diversity": batch.reward, "exploration": batch.obs[:, :1]}
     losses = learner.critic_losses(batch, targets, {})
     with torch.no_grad():
-        q = plain_critic(plain_weights(learner.critic), torch.cat([batch.obs, batch.skill], 1), batch.action)
+        q = plain_critic(
+            plain_weights(learner.critic), torch.cat([batch.obs, batch.skill], 1), batch.action
+        )
     for k, name in enumerate(TWO):
-        column, y = (k if heads == "per_stream" else 0), targets[name].numpy()[:, 0].astype(np.float64)
+        column, y = (
+            (k if heads == "per_stream" else 0),
+            targets[name].numpy()[:, 0].astype(np.float64),
+        )
         expected = sum(np.mean((np.float64(head[:, column].numpy()) - y) ** 2) for head in q)
         assert losses[name].item() == pytest.approx(expected, rel=1e-5)
 
@@ -386,8 +447,15 @@ def test_the_update_reports_what_it_did():
     assert metrics["reward/diversity"].item() == pytest.approx(batch.reward.mean().item(), abs=1e-6)
     other = -2 * batch.reward + batch.obs[:, :1]
     assert metrics["reward_std/exploration"].item() == pytest.approx(other.std().item(), abs=1e-6)
-    assert {"critic_loss/diversity", "critic_loss/exploration", "critic/target", "actor/loss", "surgery/dot",
-            "surgery/cosine", "surgery/conflict"} <= metrics.keys()
+    assert {
+        "critic_loss/diversity",
+        "critic_loss/exploration",
+        "critic/target",
+        "actor/loss",
+        "surgery/dot",
+        "surgery/cosine",
+        "surgery/conflict",
+    } <= metrics.keys()
     assert all(m.ndim == 0 and not m.requires_grad for m in metrics.values())
 
 
@@ -425,13 +493,21 @@ def test_the_actors_step_leaves_the_critic_alone():
     assert all((v != actor[k]).any() for k, v in weights(learner.actor).items())
 
 
-@pytest.mark.parametrize("surgery", [SumGradients(), ProjectConflict(p=0.6, first="diversity"),
-                                     ProjectConflict(p=None, first=None)])
+@pytest.mark.parametrize(
+    "surgery",
+    [
+        SumGradients(),
+        ProjectConflict(p=0.6, first="diversity"),
+        ProjectConflict(p=None, first=None),
+    ],
+)
 def test_two_equal_rewards_give_twice_the_gradient_of_one(surgery):
     single, double, batch = make(), make(streams=TWO, surgery=surgery), make_batch(3)
     single.update_critic(batch, {"task": batch.reward}, {})
     double.update_critic(batch, {"diversity": batch.reward, "exploration": batch.reward}, {})
-    torch.testing.assert_close(grads(double.critic_opt), 2 * grads(single.critic_opt), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        grads(double.critic_opt), 2 * grads(single.critic_opt), rtol=1e-4, atol=1e-6
+    )
     assert grads(single.critic_opt).norm() > 0.1
 
 
@@ -439,7 +515,8 @@ def test_two_equal_rewards_give_twice_the_gradient_of_one(surgery):
 
 
 class Recorder:
-    """Notes what it is given; its answer is the first stream's gradient, which no sum would give."""
+    """Notes what it is given; its answer is the first stream's gradient, which no sum would
+    give."""
 
     def __init__(self):
         self.calls = []
@@ -457,8 +534,11 @@ def test_only_the_networks_in_scope_get_surgery(scope):
     twin.critic_surgery = twin.actor_surgery = SumGradients()
     metrics = learner.learn(Tape(0), task_and_negative(), 0)
     twin.learn(Tape(0), task_and_negative(), 0)
-    sizes = {"critic": [count(learner.critic)], "actor": [count(learner.actor)],
-             "all": [count(learner.critic), count(learner.actor)]}[scope]
+    sizes = {
+        "critic": [count(learner.critic)],
+        "actor": [count(learner.actor)],
+        "all": [count(learner.critic), count(learner.actor)],
+    }[scope]
     assert [len(call["diversity"]) for call in recorder.calls] == sizes
     assert all(list(call) == list(TWO) for call in recorder.calls)
     critic_touched = (grads(learner.critic_opt) - grads(twin.critic_opt)).abs().max() > 1e-3
@@ -484,27 +564,40 @@ def test_per_stream_heads_learn_from_their_own_stream_only():
 
 def test_the_actor_climbs_each_streams_own_q():
     recorder, batch = Recorder(), make_batch(4)
-    learner = make(streams=TWO, surgery=recorder, critic_heads="per_stream", surgery_scope="actor", seed=2)
+    learner = make(
+        streams=TWO, surgery=recorder, critic_heads="per_stream", surgery_scope="actor", seed=2
+    )
     actor, critic = plain_weights(learner.actor), plain_weights(learner.critic)
     learner.update_actor(batch)
-    x, generator = torch.cat([batch.obs, batch.skill], 1), torch.Generator().manual_seed(stream_seed(2, "learn"))
+    x, generator = (
+        torch.cat([batch.obs, batch.skill], 1),
+        torch.Generator().manual_seed(stream_seed(2, "learn")),
+    )
     parameters = [w.requires_grad_(True) for w in actor.values()]
     q = torch.min(*plain_critic(critic, x, plain_noisy(plain_actor(actor, x), generator)))
     for column, stream in enumerate(TWO):
         expected = torch.autograd.grad(-q[:, column].mean(), parameters, retain_graph=True)
-        torch.testing.assert_close(recorder.calls[0][stream], torch.cat([g.flatten() for g in expected]),
-                                   rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            recorder.calls[0][stream],
+            torch.cat([g.flatten() for g in expected]),
+            rtol=1e-4,
+            atol=1e-6,
+        )
 
 
 @pytest.mark.parametrize("scope", ["actor", "all"])
 def test_surgery_on_the_actor_needs_a_q_per_stream(scope):
-    with pytest.raises(UserError, match=f"surgery_scope={scope} needs learner.critic_heads=per_stream"):
+    with pytest.raises(
+        UserError, match=f"surgery_scope={scope} needs learner.critic_heads=per_stream"
+    ):
         make(streams=TWO, surgery_scope=scope)
 
 
-@pytest.mark.parametrize("change", [{"critic_heads": "both"}, {"surgery_scope": "target"}, {"action_input": "tail"}])
+@pytest.mark.parametrize(
+    "change", [{"critic_heads": "both"}, {"surgery_scope": "target"}, {"action_input": "tail"}]
+)
 def test_an_unknown_reading_names_the_choices(change):
-    (key, value), = change.items()
+    ((key, value),) = change.items()
     with pytest.raises(UserError, match=f"learner.{key}={value} is not known; choose from"):
         make(**change)
 
@@ -520,7 +613,7 @@ def looped_conflict(learner, batch, targets, samples):
         for k, y in enumerate(targets.values()):
             column = k if learner.per_stream else 0
             x = torch.cat([batch.obs[i], batch.skill[i]]).unsqueeze(0)
-            q1, q2 = learner.critic(x, batch.action[i: i + 1])
+            q1, q2 = learner.critic(x, batch.action[i : i + 1])
             loss = (q1[0, column] - y[i, 0]) ** 2 + (q2[0, column] - y[i, 0]) ** 2
             g = torch.autograd.grad(loss, list(learner.critic.parameters()))
             flat.append(torch.cat([p.flatten() for p in g]))
@@ -531,18 +624,26 @@ def looped_conflict(learner, batch, targets, samples):
 @pytest.mark.parametrize("heads", ["shared", "per_stream"])
 @pytest.mark.parametrize("samples", [5, 20])  # below and above the chunk of 8
 def test_sample_conflict_is_the_share_of_samples_whose_gradients_oppose(heads, samples):
-    learner, batch = make(streams=TWO, critic_heads=heads, conflict_samples=samples), make_batch(6, size=40)
+    learner, batch = (
+        make(streams=TWO, critic_heads=heads, conflict_samples=samples),
+        make_batch(6, size=40),
+    )
     targets = {"diversity": batch.reward, "exploration": batch.obs[:, :1] + 0.5 * batch.reward}
     ratio = learner.sample_conflict(batch, targets)
-    assert ratio.item() == pytest.approx(looped_conflict(learner, batch, targets, samples), abs=1e-6)
+    assert ratio.item() == pytest.approx(
+        looped_conflict(learner, batch, targets, samples), abs=1e-6
+    )
     assert 0 < ratio < 1 and not ratio.requires_grad
     assert all(p.grad is None for p in learner.critic.parameters())
 
 
 def test_sample_conflict_is_measured_every_so_many_updates():
     learner = make(streams=TWO, conflict_every_updates=3)
-    measured = [step for step in range(0, 26, 2)
-                if "surgery/sample_conflict" in learner.learn(Tape(step), task_and_negative(), step)]
+    measured = [
+        step
+        for step in range(0, 26, 2)
+        if "surgery/sample_conflict" in learner.learn(Tape(step), task_and_negative(), step)
+    ]
     assert measured == [0, 6, 12, 18, 24]
 
 
@@ -559,7 +660,9 @@ def test_measuring_the_conflict_changes_nothing():
 
 @pytest.mark.parametrize("init_critic", [True, False])
 @pytest.mark.parametrize("sync_target", [True, False])
-@pytest.mark.parametrize("heads", ["shared", "per_stream"])  # the old heads do not matter, nor their shape
+@pytest.mark.parametrize(
+    "heads", ["shared", "per_stream"]
+)  # the old heads do not matter, nor their shape
 def test_a_warm_start_keeps_the_actor_and_the_critics_trunk(init_critic, sync_target, heads):
     old = make(init=1, streams=TWO, critic_heads=heads)
     for step in range(3):
@@ -572,7 +675,9 @@ def test_a_warm_start_keeps_the_actor_and_the_critics_trunk(init_critic, sync_ta
         if net == "actor" or (net == "critic" and rest.startswith("trunk") and init_critic):
             assert torch.equal(w, pretrained[name]), name
         elif net == "critic":
-            assert torch.equal(w, before[name]), name  # fresh heads, and the trunk where it is not copied
+            assert torch.equal(w, before[name]), (
+                name
+            )  # fresh heads, and the trunk where it is not copied
         else:
             expected = state[f"critic.{rest}"] if sync_target else before[name]
             assert torch.equal(w, expected), name
@@ -594,8 +699,15 @@ def test_learning_continues_from_a_checkpoint_bit_for_bit(heads):
         rng = Streams(seed)
         torch.manual_seed(init)
         surgery = ProjectConflict(p=0.6, first="diversity", generator=rng.torch("surgery"))
-        return rng, DDPG(obs_dim=OBS, action_dim=ACT, skill_dim=SKILL, streams=TWO, surgery=surgery, rng=rng,
-                         **{**SETTINGS, "critic_heads": heads})
+        return rng, DDPG(
+            obs_dim=OBS,
+            action_dim=ACT,
+            skill_dim=SKILL,
+            streams=TWO,
+            surgery=surgery,
+            rng=rng,
+            **{**SETTINGS, "critic_heads": heads},
+        )
 
     rng, learner = build(1, 1)
     learner.learn(Tape(0), task_and_negative(), 0)

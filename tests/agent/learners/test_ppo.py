@@ -1,4 +1,5 @@
-"""PPO: advantages, densities, losses and surgery against transcriptions; it learns a task with a known answer."""
+"""PPO: advantages, densities, losses and surgery against transcriptions; it learns a task with a
+known answer."""
 
 import math
 
@@ -26,14 +27,21 @@ ENV = type("Env", (), {"obs_dim": 2, "action_dim": 2})
 def ppo(*overrides, streams=("a", "b"), surgery="sum", skills=SKILLS, seed=1):
     config = composed("agent=amped", "domain=tree_maze", f"surgery={surgery}", *overrides)
     torch.manual_seed(seed)
-    return make_learner({**config, "surgery": {**config["surgery"], "first": "a", "p": 0.5}}, ENV, skills, streams,
-                        Streams(seed))
+    return make_learner(
+        {**config, "surgery": {**config["surgery"], "first": "a", "p": 0.5}},
+        ENV,
+        skills,
+        streams,
+        Streams(seed),
+    )
 
 
 def rollout(learner, seed=0, steps=T, lanes=N):
     rng = np.random.default_rng(seed)
     obs = torch.from_numpy(rng.normal(size=(steps + 1, lanes, 2))).float()
-    skill = torch.eye(SKILLS)[torch.from_numpy(rng.integers(SKILLS, size=lanes))].expand(steps, lanes, SKILLS)
+    skill = torch.eye(SKILLS)[torch.from_numpy(rng.integers(SKILLS, size=lanes))].expand(
+        steps, lanes, SKILLS
+    )
     with torch.no_grad():
         action = learner.policy.sample(torch.cat([obs[:-1], skill], 2), rng)
     return Rollout(obs[:-1], action, torch.zeros(steps, lanes), obs[1:], skill)
@@ -58,9 +66,11 @@ def right(batch):
 
 
 def test_advantages_of_a_hand_case():
-    """Two steps, r = (1, 2), V = (0.5, 1, 3), gamma = 0.5, lambda = 0.5:
-    delta_1 = 2 + 0.5 * 3 - 1 = 2.5, delta_0 = 1 + 0.5 * 1 - 0.5 = 1, A_1 = 2.5, A_0 = 1 + 0.25 * 2.5 = 1.625."""
-    advantage = gae(torch.tensor([[1.0], [2.0]]), torch.tensor([[0.5], [1.0], [3.0]]), gamma=0.5, lam=0.5)
+    """Two steps, r = (1, 2), V = (0.5, 1, 3), gamma = 0.5, lambda = 0.5: delta_1 = 2 + 0.5 * 3 - 1
+    = 2.5, delta_0 = 1 + 0.5 * 1 - 0.5 = 1, A_1 = 2.5, A_0 = 1 + 0.25 * 2.5 = 1.625."""
+    advantage = gae(
+        torch.tensor([[1.0], [2.0]]), torch.tensor([[0.5], [1.0], [3.0]]), gamma=0.5, lam=0.5
+    )
     assert advantage[:, 0].tolist() == [1.625, 2.5]
 
 
@@ -69,16 +79,26 @@ def test_advantages_are_the_sum_of_discounted_errors_within_each_episode():
     reward, value = rng.normal(size=(T, N, 2)), rng.normal(size=(T + 1, N, 2))
     ours = gae(torch.from_numpy(reward), torch.from_numpy(value), gamma=0.9, lam=0.8).numpy()
     for t, n, k in np.ndindex(ours.shape):
-        expected = sum(0.72 ** (u - t) * (reward[u, n, k] + 0.9 * value[u + 1, n, k] - value[u, n, k])
-                       for u in range(t, T))
+        expected = sum(
+            0.72 ** (u - t) * (reward[u, n, k] + 0.9 * value[u + 1, n, k] - value[u, n, k])
+            for u in range(t, T)
+        )
         assert ours[t, n, k] == pytest.approx(expected)
 
 
 def test_with_lambda_one_an_advantage_is_the_return_minus_the_value():
     rng = np.random.default_rng(0)
-    reward, value = torch.from_numpy(rng.normal(size=(T, N))), torch.from_numpy(rng.normal(size=(T + 1, N)))
-    returns = [sum(0.9**u * reward[t + u] for u in range(T - t)) + 0.9 ** (T - t) * value[-1] for t in range(T)]
-    torch.testing.assert_close(gae(reward, value, gamma=0.9, lam=1.0), torch.stack(returns) - value[:-1])
+    reward, value = (
+        torch.from_numpy(rng.normal(size=(T, N))),
+        torch.from_numpy(rng.normal(size=(T + 1, N))),
+    )
+    returns = [
+        sum(0.9**u * reward[t + u] for u in range(T - t)) + 0.9 ** (T - t) * value[-1]
+        for t in range(T)
+    ]
+    torch.testing.assert_close(
+        gae(reward, value, gamma=0.9, lam=1.0), torch.stack(returns) - value[:-1]
+    )
 
 
 def test_advantages_use_the_value_of_the_last_state_and_each_streams_own_head():
@@ -87,9 +107,13 @@ def test_advantages_use_the_value_of_the_last_state_and_each_streams_own_head():
     reward = torch.randn(T, N, 2)
     advantage, target = learner.advantages(r, reward)
     with torch.no_grad():
-        value = learner.value(torch.cat([torch.cat([r.obs, r.next_obs[-1:]]), torch.cat([r.skill, r.skill[-1:]])], 2))
+        value = learner.value(
+            torch.cat([torch.cat([r.obs, r.next_obs[-1:]]), torch.cat([r.skill, r.skill[-1:]])], 2)
+        )
     for k in range(2):
-        torch.testing.assert_close(advantage[..., k], gae(reward[..., k], value[..., k], gamma=0.99, lam=0.98))
+        torch.testing.assert_close(
+            advantage[..., k], gae(reward[..., k], value[..., k], gamma=0.99, lam=0.98)
+        )
     torch.testing.assert_close(target, advantage + value[:-1])
 
 
@@ -116,7 +140,9 @@ def test_rewards_are_centred_and_divided_by_their_running_deviation():
         for r in raw:
             scaled[kind] = learner.scale(r)
     torch.testing.assert_close(scaled["per_stream"].std(0), torch.ones(2), rtol=0.02, atol=0)
-    torch.testing.assert_close(scaled["joint"].std(0), torch.tensor([2.0, 20.0]) / math.hypot(2, 20), rtol=0.02, atol=0)
+    torch.testing.assert_close(
+        scaled["joint"].std(0), torch.tensor([2.0, 20.0]) / math.hypot(2, 20), rtol=0.02, atol=0
+    )
     for kind in ("per_stream", "joint"):
         torch.testing.assert_close(scaled[kind].mean(0), torch.zeros(2), rtol=0, atol=0.03)
     assert torch.equal(scaled["none"], raw[-1])
@@ -132,7 +158,9 @@ def test_the_beta_policy_is_a_beta_density():
     c0, c1 = (c.detach().numpy() for c in policy.concentrations(policy.net(x)))
     assert (c1 > 1.05).all() and (c0 > 1.05).all()
     reference = stats.beta(c0, c1)
-    np.testing.assert_allclose(log_prob.detach(), reference.logpdf((action + 1) / 2).sum(1), rtol=1e-4)
+    np.testing.assert_allclose(
+        log_prob.detach(), reference.logpdf((action + 1) / 2).sum(1), rtol=1e-4
+    )
     np.testing.assert_allclose(entropy.detach(), reference.entropy().mean(1), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(policy(x).detach(), 2 * reference.mean() - 1, rtol=1e-4, atol=1e-6)
 
@@ -164,8 +192,11 @@ def test_the_tanh_gaussian_integrates_to_one_and_its_samples_agree_with_it():
 
 def test_layers_are_those_of_the_yaml():
     for layers in (2, 3):
-        sizes = [tuple(m.weight.shape) for m in ppo(f"learner.layers={layers}", "preset=cpu").policy.net
-                 if isinstance(m, torch.nn.Linear)]
+        sizes = [
+            tuple(m.weight.shape)
+            for m in ppo(f"learner.layers={layers}", "preset=cpu").policy.net
+            if isinstance(m, torch.nn.Linear)
+        ]
         assert sizes == [(128, 5), *[(128, 128)] * (layers - 1), (4, 128)]
 
 
@@ -202,9 +233,15 @@ def gradient(learner, objective, r):
 
 @pytest.mark.parametrize("policy", ["beta", "tanh_gaussian"])
 @pytest.mark.parametrize("layers, heads", [(1, "shared"), (2, "per_stream"), (3, "per_stream")])
-def test_a_minibatch_steps_along_the_gradient_that_autograd_finds_for_the_whole_loss(policy, layers, heads):
-    learner = ppo(f"learner.policy={policy}", f"learner.layers={layers}", f"learner.value_heads={heads}",
-                  "learner.value_weight=0.7")
+def test_a_minibatch_steps_along_the_gradient_that_autograd_finds_for_the_whole_loss(
+    policy, layers, heads
+):
+    learner = ppo(
+        f"learner.policy={policy}",
+        f"learner.layers={layers}",
+        f"learner.value_heads={heads}",
+        "learner.value_weight=0.7",
+    )
     b = 9
     x, action = torch.randn(b, 2 + SKILLS), torch.rand(b, 2) * 1.8 - 0.9
     advantage, target = torch.randn(b, 2), torch.randn(b, 2)
@@ -216,7 +253,9 @@ def test_a_minibatch_steps_along_the_gradient_that_autograd_finds_for_the_whole_
     old = log_prob.detach() + 0.5 * torch.randn(b)
     surrogate, error, _ = learner.losses(log_prob, learner.value(x), old, advantage, target)
     loss = (surrogate + 0.7 * error).sum() - 0.025 * entropy.mean()
-    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(learner.parameters()))])
+    expected = torch.cat(
+        [g.flatten() for g in torch.autograd.grad(loss, list(learner.parameters()))]
+    )
 
     caught = []
     learner.opt.step = caught.append
@@ -231,14 +270,21 @@ def test_pulling_gradients_back_through_a_net_is_what_autograd_does():
     found = pull_back(net, inputs, grad)
     for row, g in zip(found, grad):
         expected = torch.autograd.grad(net(x), list(net.parameters()), g)
-        torch.testing.assert_close(row, torch.cat([e.flatten() for e in expected]), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            row, torch.cat([e.flatten() for e in expected]), rtol=1e-4, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("surgery", ["sum", "pcgrad"])
 @pytest.mark.parametrize("scope", ["all", "policy", "value"])
 def test_two_equal_streams_give_twice_the_gradient_of_one(surgery, scope):
-    whole = ("learner.epochs=1", "learner.minibatches=1", "learner.entropy_weight=0", f"learner.surgery_scope={scope}",
-             "learner.value_heads=shared")
+    whole = (
+        "learner.epochs=1",
+        "learner.minibatches=1",
+        "learner.entropy_weight=0",
+        f"learner.surgery_scope={scope}",
+        "learner.value_heads=shared",
+    )
     one, two = ppo(*whole, streams=("a",), surgery=surgery), ppo(*whole, surgery=surgery)
     same = {k: v for k, v in one.state_dict().items() if k.startswith(("policy.", "value."))}
     two.load_state_dict({**two.state_dict(), **same})
@@ -248,10 +294,18 @@ def test_two_equal_streams_give_twice_the_gradient_of_one(surgery, scope):
     torch.testing.assert_close(both, 2 * single, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("scope, surgery", [("policy", "pcgrad"), ("value", "pcgrad"), ("policy", "sum")])
+@pytest.mark.parametrize(
+    "scope, surgery", [("policy", "pcgrad"), ("value", "pcgrad"), ("policy", "sum")]
+)
 def test_opposed_streams_keep_one_of_them_where_the_scope_says_and_cancel_elsewhere(scope, surgery):
-    """g and -g: projecting either onto the other's normal plane leaves nothing of it, so the other is the result."""
-    whole = ("learner.epochs=1", "learner.minibatches=1", "learner.entropy_weight=0", f"learner.surgery_scope={scope}")
+    """g and -g: projecting either onto the other's normal plane leaves nothing of it, so the other
+    is the result."""
+    whole = (
+        "learner.epochs=1",
+        "learner.minibatches=1",
+        "learner.entropy_weight=0",
+        f"learner.surgery_scope={scope}",
+    )
     one, two = ppo(*whole, streams=("a",)), ppo(*whole, surgery=surgery)
     two.policy.load_state_dict(one.policy.state_dict())
     r = rollout(one)
@@ -278,12 +332,20 @@ def test_it_learns_to_go_where_each_skill_is_paid_for():
     """Skill z is paid for actions along a known direction: the mean actions end there."""
     directions = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
     learner = ppo("preset=cpu", "learner.lr=1e-3", streams=("a",))
-    objective = Given(a=lambda batch: (batch.action * (batch.skill @ directions)).sum(1, keepdim=True))
+    objective = Given(
+        a=lambda batch: (batch.action * (batch.skill @ directions)).sum(1, keepdim=True)
+    )
     for seed in range(25):
         learner.improve(rollout(learner, seed, steps=20, lanes=30), objective)
     with torch.no_grad():
-        mean = torch.stack([learner.policy(torch.cat([torch.randn(50, 2), torch.eye(SKILLS)[z].expand(50, -1)], 1))
-                            .mean(0) for z in range(SKILLS)])
+        mean = torch.stack(
+            [
+                learner.policy(
+                    torch.cat([torch.randn(50, 2), torch.eye(SKILLS)[z].expand(50, -1)], 1)
+                ).mean(0)
+                for z in range(SKILLS)
+            ]
+        )
     assert ((mean * directions).sum(1) > 0.5).all()
 
 
@@ -300,28 +362,51 @@ def test_a_stopped_maze_run_resumes_bit_for_bit(cli, monkeypatch, agent):
     assert "continuing at frame 240" in cli(*args, "variant=stopped").out
     base = cli.root / f"pretrain/tree_maze/{agent}"
     assert_same_run(base / "whole/seed_1", base / "stopped/seed_1")
-    assert [row["frame"] for row in rows(base / "whole/seed_1/eval.csv")] == ["0", "160", "320", "480"]
+    assert [row["frame"] for row in rows(base / "whole/seed_1/eval.csv")] == [
+        "0",
+        "160",
+        "320",
+        "480",
+    ]
 
 
 def test_objectives_observe_every_transition(cli):
     """amped_literal keeps the most recent states for its entropy."""
-    assert cli("pretrain", "agent=amped_literal", "domain=tree_maze", "skill_dim=3", "variant=v").code == 0
-    state = load_snapshot(cli.root / "pretrain/tree_maze/amped_literal/v/seed_1/snapshots/snapshot_480.pt")["objective"]
+    assert (
+        cli("pretrain", "agent=amped_literal", "domain=tree_maze", "skill_dim=3", "variant=v").code
+        == 0
+    )
+    state = load_snapshot(
+        cli.root / "pretrain/tree_maze/amped_literal/v/seed_1/snapshots/snapshot_480.pt"
+    )["objective"]
     assert state["recent.seen"].item() == 480
 
 
 def test_an_evaluation_changes_no_number_of_the_training(cli):
     args = ("pretrain", "agent=diayn", "domain=tree_maze", "skill_dim=3")
-    assert cli(*args, "variant=often").code == cli(*args, "variant=seldom", "eval_every_frames=480").code == 0
-    often, seldom = (rows(cli.root / f"pretrain/tree_maze/diayn/{v}/seed_1/train.csv") for v in ("often", "seldom"))
+    assert (
+        cli(*args, "variant=often").code
+        == cli(*args, "variant=seldom", "eval_every_frames=480").code
+        == 0
+    )
+    often, seldom = (
+        rows(cli.root / f"pretrain/tree_maze/diayn/{v}/seed_1/train.csv")
+        for v in ("often", "seldom")
+    )
     assert often == seldom
 
 
 @pytest.mark.parametrize("skills", ["selector", "selector_release", "switching", "fixed", "native"])
 def test_a_stopped_finetuning_on_a_goal_resumes_bit_for_bit(cli, monkeypatch, skills):
     assert cli("pretrain", "agent=diayn", "domain=tree_maze", "skill_dim=3").code == 0
-    args = ("finetune", "agent=diayn", "task=tree_maze_reach_left", "skill_dim=3", f"skills={skills}",
-            "pretrain_variant=smoke,skill_dim=3")
+    args = (
+        "finetune",
+        "agent=diayn",
+        "task=tree_maze_reach_left",
+        "skill_dim=3",
+        f"skills={skills}",
+        "pretrain_variant=smoke,skill_dim=3",
+    )
     assert cli(*args, "variant=whole").code == 0
     with monkeypatch.context() as patch:
         stop_at(patch, 200)
@@ -334,12 +419,29 @@ def test_a_stopped_finetuning_on_a_goal_resumes_bit_for_bit(cli, monkeypatch, sk
 
 def test_frozen_skills_stay_and_the_selector_learns(cli):
     assert cli("pretrain", "agent=diayn", "domain=tree_maze", "skill_dim=3", "variant=v").code == 0
-    assert cli("finetune", "agent=diayn", "task=tree_maze_reach_left", "variant=v", "skills=selector",
-               "learner.frozen=true").code == 0
-    before = load_snapshot(cli.root / "pretrain/tree_maze/diayn/v/seed_1/snapshots/snapshot_480.pt")["learner"]
-    after = load_snapshot(cli.root / "finetune/tree_maze_reach_left/diayn/v/selector/seed_1/snapshots/snapshot_320.pt")
+    assert (
+        cli(
+            "finetune",
+            "agent=diayn",
+            "task=tree_maze_reach_left",
+            "variant=v",
+            "skills=selector",
+            "learner.frozen=true",
+        ).code
+        == 0
+    )
+    before = load_snapshot(
+        cli.root / "pretrain/tree_maze/diayn/v/seed_1/snapshots/snapshot_480.pt"
+    )["learner"]
+    after = load_snapshot(
+        cli.root / "finetune/tree_maze_reach_left/diayn/v/selector/seed_1/snapshots/snapshot_320.pt"
+    )
     policy = [k for k in before if k.startswith("policy.")]
-    assert policy and all(torch.equal(before[k], after["learner"][k]) for k in policy) and after["skills"]
+    assert (
+        policy
+        and all(torch.equal(before[k], after["learner"][k]) for k in policy)
+        and after["skills"]
+    )
 
 
 def test_the_policy_in_a_snapshot_acts_as_the_run_does(cli):
@@ -348,7 +450,9 @@ def test_the_policy_in_a_snapshot_acts_as_the_run_does(cli):
     policy, snapshot = load_policy(path), load_snapshot(path)
     net = BetaPolicy(5, 2, hidden_dim=16, layers=2, normalize=True)
     state = snapshot["learner"]
-    net.load_state_dict({k.removeprefix("policy."): v for k, v in state.items() if k.startswith("policy.")})
+    net.load_state_dict(
+        {k.removeprefix("policy."): v for k, v in state.items() if k.startswith("policy.")}
+    )
     with torch.no_grad():
         expected = net(torch.tensor([[0.5, -0.5, 0.0, 1.0, 0.0]]))[0]
     np.testing.assert_allclose(policy.act(np.array([0.5, -0.5]), 1), expected, rtol=1e-6)
@@ -356,7 +460,9 @@ def test_the_policy_in_a_snapshot_acts_as_the_run_does(cli):
 
 def test_a_snapshot_of_another_learner_is_refused(cli):
     assert cli("pretrain", "agent=diayn", "domain=tree_maze", "skill_dim=3", "variant=v").code == 0
-    output = cli("finetune", "agent=diayn", "task=tree_maze_reach_left", "variant=v", "learner=ddpg")
+    output = cli(
+        "finetune", "agent=diayn", "task=tree_maze_reach_left", "variant=v", "learner=ddpg"
+    )
     assert output.code == 2 and "was pre-trained by learner=ppo; give learner=ppo" in output.err
 
 
@@ -400,19 +506,26 @@ def test_inputs_are_normalised_by_the_moments_of_all_rows_seen():
     x = torch.randn(5, 3) * 4 + 2
     torch.testing.assert_close(norm(x), x.clamp(-5, 5))  # before anything was learned from
     for size in (7, 20, 1):
-        rows_seen.append(torch.randn(size, 3) * torch.tensor([1.0, 30.0, 0.01]) + torch.tensor([0.0, 5.0, 2.0]))
+        rows_seen.append(
+            torch.randn(size, 3) * torch.tensor([1.0, 30.0, 0.01]) + torch.tensor([0.0, 5.0, 2.0])
+        )
         norm.update(rows_seen[-1])
     seen = torch.cat(rows_seen).double()
     torch.testing.assert_close(norm.mean.double(), seen.mean(0), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(norm.var.double(), seen.var(0, unbiased=False), rtol=1e-3, atol=1e-4)
-    deviation = seen.var(0, unbiased=False).clamp(min=0.01).sqrt()  # EDL's floor: the third hardly varies
+    deviation = (
+        seen.var(0, unbiased=False).clamp(min=0.01).sqrt()
+    )  # EDL's floor: the third hardly varies
     expected = ((x - seen.mean(0)) / deviation).clamp(-5, 5).float()
     torch.testing.assert_close(norm(x), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("policy", ["beta", "tanh_gaussian"])
 def test_policy_and_values_see_normalised_inputs(policy):
-    plain, normal = (ppo(f"learner.policy={policy}", f"learner.normalize_inputs={on}") for on in ("false", "true"))
+    plain, normal = (
+        ppo(f"learner.policy={policy}", f"learner.normalize_inputs={on}")
+        for on in ("false", "true")
+    )
     for name in ("policy", "value"):
         getattr(plain, name).load_state_dict(getattr(normal, name).state_dict(), strict=False)
     rows_seen = torch.randn(50, 2 + SKILLS) * 3 + 1
@@ -423,8 +536,10 @@ def test_policy_and_values_see_normalised_inputs(policy):
     torch.testing.assert_close(normal.policy(x), plain.policy(scaled))
     torch.testing.assert_close(normal.policy.trace(x)[0], plain.policy.trace(scaled)[0])
     with torch.no_grad():
-        torch.testing.assert_close(normal.policy.sample(x, np.random.default_rng(0)),
-                                   plain.policy.sample(scaled, np.random.default_rng(0)))
+        torch.testing.assert_close(
+            normal.policy.sample(x, np.random.default_rng(0)),
+            plain.policy.sample(scaled, np.random.default_rng(0)),
+        )
 
 
 def test_the_moments_move_after_a_rollout_was_learned_from_and_travel_with_the_policy(cli):

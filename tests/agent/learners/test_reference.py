@@ -1,4 +1,5 @@
-"""The update and its plain transcription (benchmarks/reference.py) agree: metrics, rewards and every weight."""
+"""The update and its plain transcription (benchmarks/reference.py) agree: metrics, rewards and
+every weight."""
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ from benchmarks.reference import Reference
 from replay_buffer import Batch
 from utils import Streams, weights
 
-# Every skill is in every batch: production measures the accuracy of CPC against all skills, the reference its batch's.
+# Every skill is in every batch: production measures the accuracy of CPC against all skills, the
+# reference its batch's.
 SIZES = [("preset=smoke", "skill_dim=4"), ("preset=cpu", "learner.batch_size=160")]
 
 
@@ -21,18 +23,38 @@ def dtype(request):
 
 def weights_of(reference):
     """The reference's weights and running moments under the production names."""
-    parts = {"objective": {"contrast.embed": reference.embed, "contrast.head": reference.head,
-                           "encoder.state": reference.state, "encoder.predict": reference.predict,
-                           "encoder.skill": reference.skill, "rnd.predictor": reference.predictor,
-                           "rnd.target": reference.frozen},
-             "learner": {"actor.trunk": reference.actor[0], "actor.head": reference.actor[1],
-                         "critic": reference.critic, "target": reference.target}}
-    found = {owner: {f"{name}.{key}": value for name, module in modules.items()
-                     for key, value in module.state_dict().items()} for owner, modules in parts.items()}
+    parts = {
+        "objective": {
+            "contrast.embed": reference.embed,
+            "contrast.head": reference.head,
+            "encoder.state": reference.state,
+            "encoder.predict": reference.predict,
+            "encoder.skill": reference.skill,
+            "rnd.predictor": reference.predictor,
+            "rnd.target": reference.frozen,
+        },
+        "learner": {
+            "actor.trunk": reference.actor[0],
+            "actor.head": reference.actor[1],
+            "critic": reference.critic,
+            "target": reference.target,
+        },
+    }
+    found = {
+        owner: {
+            f"{name}.{key}": value
+            for name, module in modules.items()
+            for key, value in module.state_dict().items()
+        }
+        for owner, modules in parts.items()
+    }
     found["objective"]["contrast.log_metric"] = reference.log_metric.detach()
     for name, moments in (("entropy", reference.distances), ("rnd", reference.errors)):
-        found["objective"] |= {f"{name}.moments.mean": moments.mean, f"{name}.moments.var": moments.var,
-                               f"{name}.moments.count": torch.full((1,), moments.count)}
+        found["objective"] |= {
+            f"{name}.moments.mean": moments.mean,
+            f"{name}.moments.var": moments.var,
+            f"{name}.moments.count": torch.full((1,), moments.count),
+        }
     return found
 
 
@@ -60,7 +82,9 @@ def test_the_update_is_its_plain_transcription(dtype, size):
     watched = Watched(*size, dtype=dtype)
     learner, objective = watched.update.learner, watched.update.objective
     plain = Reference(learner, objective, Streams(0))
-    precision = dict(rtol=1e-9, atol=1e-11) if dtype == torch.float64 else dict(rtol=2e-3, atol=1e-4)
+    precision = (
+        dict(rtol=1e-9, atol=1e-11) if dtype == torch.float64 else dict(rtol=2e-3, atol=1e-4)
+    )
     conflicts = 0
     for _ in range(5):
         metrics = watched.update()

@@ -48,7 +48,9 @@ def dot(a, b):
 def project_loop(g, onto):
     """g without its component along `onto`, if that component points against it."""
     conflict = dot(g, onto)
-    return [x - conflict / dot(onto, onto) * y for x, y in zip(g, onto)] if conflict < 0 else list(g)
+    return (
+        [x - conflict / dot(onto, onto) * y for x, y in zip(g, onto)] if conflict < 0 else list(g)
+    )
 
 
 def algorithm_1(diversity, exploration, project_diversity):
@@ -71,7 +73,7 @@ def pcgrad_loop(grads, orders):
     return total
 
 
-# ------------------------------------------------------------------------------------------------ projection
+# --------------------------------------------------------------------------------------- projection
 
 
 def test_projection_by_hand():
@@ -104,13 +106,16 @@ def test_opposite_gradients_vanish_and_zero_gradients_do_no_harm():
     assert torch.equal(project(vector(0, 0), vector(2, -4)), vector(0, 0))
 
 
-# ------------------------------------------------------------------------------------- two streams, Algorithm 1
+# ------------------------------------------------------------------------- two streams, Algorithm 1
 
 
-@pytest.mark.parametrize("p, expected", [
-    (1.0, (-0.5, 1.5)),  # diversity becomes (0.5, 0.5): (0.5, 0.5) + (-1, 1)
-    (0.0, (1.0, 1.0)),  # exploration becomes (0, 1): (1, 0) + (0, 1)
-])
+@pytest.mark.parametrize(
+    "p, expected",
+    [
+        (1.0, (-0.5, 1.5)),  # diversity becomes (0.5, 0.5): (0.5, 0.5) + (-1, 1)
+        (0.0, (1.0, 1.0)),  # exploration becomes (0, 1): (1, 0) + (0, 1)
+    ],
+)
 @pytest.mark.parametrize("order", [STREAMS, STREAMS[::-1]])
 def test_p_is_the_probability_of_projecting_diversity(p, expected, order):
     grads = {"diversity": vector(1, 0), "exploration": vector(-1, 1)}
@@ -123,7 +128,10 @@ def test_p_is_the_probability_of_projecting_diversity(p, expected, order):
 def test_the_coin_falls_on_diversity_with_frequency_p(p):
     act, grads = surgery(p), {"diversity": vector(1, 0), "exploration": vector(-1, 1)}
     results = torch.stack([act(grads) for _ in range(1000)])
-    diversity, exploration = (results[:, 1] == 1.5).sum().item(), (results[:, 1] == 1.0).sum().item()
+    diversity, exploration = (
+        (results[:, 1] == 1.5).sum().item(),
+        (results[:, 1] == 1.0).sum().item(),
+    )
     assert diversity + exploration == 1000  # one of the two, never both and never neither
     assert abs(diversity - 1000 * p) < 4 * math.sqrt(1000 * p * (1 - p))
 
@@ -133,12 +141,18 @@ def test_the_coin_falls_on_diversity_with_frequency_p(p):
 def test_two_streams_follow_algorithm_1(seed, p):
     g, h = normal(2, 5, seed=seed)
     result = surgery(p)({"diversity": g, "exploration": h})
-    np.testing.assert_allclose(result, algorithm_1(g.tolist(), h.tolist(), project_diversity=p == 1), atol=1e-10)
+    np.testing.assert_allclose(
+        result, algorithm_1(g.tolist(), h.tolist(), project_diversity=p == 1), atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("p", [0.0, 0.5, 1.0, None])
 def test_streams_without_conflict_are_summed(p):
-    for g, h in ((vector(1, 2), vector(3, 0.5)), (vector(1, 0), vector(0, 5)), (vector(1, 2), vector(0, 0))):
+    for g, h in (
+        (vector(1, 2), vector(3, 0.5)),
+        (vector(1, 0), vector(0, 5)),
+        (vector(1, 2), vector(0, 0)),
+    ):
         assert torch.equal(surgery(p)({"diversity": g, "exploration": h}), g + h)
 
 
@@ -174,7 +188,7 @@ def test_surgery_is_chosen_by_name_and_needs_a_stream_that_exists():
         make_surgery(composed("surgery.first=nonsense")["surgery"], STREAMS, None)
 
 
-# --------------------------------------------------------------------------------- symmetric and many streams
+# ----------------------------------------------------------------------- symmetric and many streams
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -188,24 +202,35 @@ def test_symmetric_surgery_of_two_streams_is_torchjds_pcgrad(seed):
 
 def test_symmetric_surgery_by_hand():
     # both are projected against the other's original gradient: (0.5, 0.5) + (0, 1)
-    torch.testing.assert_close(surgery(None)({"a": vector(1, 0), "b": vector(-1, 1)}), vector(0.5, 1.5))
+    torch.testing.assert_close(
+        surgery(None)({"a": vector(1, 0), "b": vector(-1, 1)}), vector(0.5, 1.5)
+    )
 
 
-THREE = vector(2.0, 0.0, 1.0), vector(-1.0, 1.0, 0.5), vector(-1.0, -2.0, -0.5)  # every pair is in conflict
-ORDERS = list(itertools.product(*(itertools.permutations([j for j in range(3) if j != i]) for i in range(3))))
+THREE = (
+    vector(2.0, 0.0, 1.0),
+    vector(-1.0, 1.0, 0.5),
+    vector(-1.0, -2.0, -0.5),
+)  # every pair is in conflict
+ORDERS = list(
+    itertools.product(*(itertools.permutations([j for j in range(3) if j != i]) for i in range(3)))
+)
 
 
 @pytest.mark.parametrize("p", [None, 0.6])  # a probability is a matter of two streams
 def test_three_streams_follow_the_pcgrad_paper_in_every_random_order(p):
     grads = [g.double().tolist() for g in THREE]
-    outcomes = np.array([pcgrad_loop(grads, orders) for orders in ORDERS])  # 2 orders for each of 3 streams: 8
+    outcomes = np.array(
+        [pcgrad_loop(grads, orders) for orders in ORDERS]
+    )  # 2 orders for each of 3 streams: 8
     assert min(np.abs(a - b).max() for a, b in itertools.combinations(outcomes, 2)) > 1e-2
     act, counts, draws = surgery(p), np.zeros(8, int), 400
     for _ in range(draws):
         gaps = np.abs(outcomes - act(dict(zip("abc", THREE))).double().numpy()).max(1)
         assert gaps.min() < 1e-5
         counts[gaps.argmin()] += 1
-    # independent and uniform orders: 50 of each, chi-square with 7 degrees of freedom, 24.3 at one in a thousand
+    # independent and uniform orders: 50 of each, chi-square with 7 degrees of freedom, 24.3 at one
+    # in a thousand
     assert ((counts - draws / 8) ** 2 / (draws / 8)).sum() < 24.3
 
 
@@ -220,19 +245,27 @@ def test_surgery_commutes_with_rotation_and_scale(p, streams):
     grads = dict(zip(("diversity", "exploration", "third"), normal(streams, 4, seed=3)))
     rotation, _ = torch.linalg.qr(normal(4, 4, seed=9))
     result = surgery(p)(grads)
-    torch.testing.assert_close(surgery(p)({k: rotation @ g for k, g in grads.items()}), rotation @ result)
+    torch.testing.assert_close(
+        surgery(p)({k: rotation @ g for k, g in grads.items()}), rotation @ result
+    )
     torch.testing.assert_close(surgery(p)({k: 7 * g for k, g in grads.items()}), 7 * result)
     assert not torch.allclose(result, sum(grads.values()))
 
 
 def test_symmetric_surgery_of_two_streams_ignores_their_order_and_the_coin():
     g, h = vector(1, 0), vector(-1, 1)
-    results = [surgery(None, seed=s)(grads) for s in range(5) for grads in ({"a": g, "b": h}, {"b": h, "a": g})]
+    results = [
+        surgery(None, seed=s)(grads)
+        for s in range(5)
+        for grads in ({"a": g, "b": h}, {"b": h, "a": g})
+    ]
     assert all(torch.allclose(r, results[0]) for r in results)
 
 
 def test_the_plain_sum_by_hand():
-    torch.testing.assert_close(SumGradients()({"a": vector(1, 0), "b": vector(-1, 1), "c": vector(5, 5)}), vector(5, 6))
+    torch.testing.assert_close(
+        SumGradients()({"a": vector(1, 0), "b": vector(-1, 1), "c": vector(5, 5)}), vector(5, 6)
+    )
 
 
 @pytest.mark.parametrize("act", [surgery(0.5), surgery(None), SumGradients()])
@@ -242,7 +275,7 @@ def test_surgery_leaves_its_input_as_it_was(act):
     assert torch.equal(grads["diversity"], THREE[0]) and torch.equal(grads["exploration"], THREE[1])
 
 
-# ------------------------------------------------------------------------------------------------- gradients
+# ---------------------------------------------------------------------------------------- gradients
 
 
 def test_flat_gradient_is_what_backward_leaves_and_zero_where_the_loss_does_not_reach():
@@ -263,11 +296,18 @@ def test_flat_adam_is_torchs_adam_tensor_by_tensor(given):
     torch.manual_seed(0)
     nets = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
-    ours, theirs = FlatAdam(nets[0].parameters(), 0.1, 1e-3), torch.optim.Adam(nets[1].parameters(), 0.1, eps=1e-3)
+    ours, theirs = (
+        FlatAdam(nets[0].parameters(), 0.1, 1e-3),
+        torch.optim.Adam(nets[1].parameters(), 0.1, eps=1e-3),
+    )
     for seed in range(4):
         x = torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))
         if given:
-            ours.step(flat_grad(nets[0](x).square().mean(), list(nets[0].parameters()), retain_graph=False))
+            ours.step(
+                flat_grad(
+                    nets[0](x).square().mean(), list(nets[0].parameters()), retain_graph=False
+                )
+            )
         else:
             descend(nets[0](x).square().mean(), ours)
         theirs.zero_grad()
@@ -280,19 +320,24 @@ def test_flat_adam_is_torchs_adam_tensor_by_tensor(given):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("a, b, expected", [
-    ((3, 4), (-4, 3), (0, 0, 0)),
-    ((3, 4), (6, 8), (50, 1, 0)),  # 18 + 32
-    ((3, 4), (-3, -4), (-25, -1, 1)),
-    ((1, 0), (-1, 1), (-1, -1 / math.sqrt(2), 1)),
-    ((0, 0), (1, 1), (0, 0, 0)),
-])
+@pytest.mark.parametrize(
+    "a, b, expected",
+    [
+        ((3, 4), (-4, 3), (0, 0, 0)),
+        ((3, 4), (6, 8), (50, 1, 0)),  # 18 + 32
+        ((3, 4), (-3, -4), (-25, -1, 1)),
+        ((1, 0), (-1, 1), (-1, -1 / math.sqrt(2), 1)),
+        ((0, 0), (1, 1), (0, 0, 0)),
+    ],
+)
 def test_similarity_by_hand(a, b, expected):
     result = similarity(vector(*a), vector(*b))
-    np.testing.assert_allclose([result[k].item() for k in ("dot", "cosine", "conflict")], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        [result[k].item() for k in ("dot", "cosine", "conflict")], expected, atol=1e-6
+    )
 
 
-# ------------------------------------------------------------------------------------- what the critic receives
+# ------------------------------------------------------------------------- what the critic receives
 
 
 def twin_critic():
@@ -322,7 +367,8 @@ def test_the_plain_sum_pulls_towards_the_mean_of_two_targets_not_their_sum():
 
 
 def test_between_two_constant_targets_the_surgery_follows_one_stream():
-    # One weight q between the targets 0 and 1: gradients 2q and 2(q - 1) oppose, and the projected one vanishes.
+    # One weight q between the targets 0 and 1: gradients 2q and 2(q - 1) oppose, and the projected
+    # one vanishes.
     q = 0.3
     grads = {"diversity": vector(2 * q), "exploration": vector(2 * (q - 1))}
     torch.testing.assert_close(surgery(1.0)(grads), vector(-1.4))

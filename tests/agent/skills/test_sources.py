@@ -1,4 +1,5 @@
-"""Skills change when the rule says so, are uniform, and evaluation draws them from its own generator."""
+"""Skills change when the rule says so, are uniform, and evaluation draws them from its own
+generator."""
 
 import copy
 import io
@@ -18,11 +19,17 @@ MANY = 1000  # so many skills that a redraw is seen: one in a thousand repeats
 
 
 def switching(*, dim=MANY, interval=50, eval_rule="per_episode", seed=0):
-    return Switching(SkillSpace("one_hot", dim), np.random.default_rng(seed), interval=interval, eval_rule=eval_rule)
+    return Switching(
+        SkillSpace("one_hot", dim),
+        np.random.default_rng(seed),
+        interval=interval,
+        eval_rule=eval_rule,
+    )
 
 
 def indices(source, steps, episode_length, start=0):
-    """The skill at each step; episodes follow each other without a pause and `step` counts over all of them."""
+    """The skill at each step; episodes follow each other without a pause and `step` counts over all
+    of them."""
     chosen = []
     for step in range(start, start + steps):
         skill = source.select(OBS, step, first=step % episode_length == 0)
@@ -60,7 +67,19 @@ def test_an_unknown_kind_of_space_names_the_choices():
 
 def test_a_skill_lasts_until_the_interval_or_the_episode_ends():
     chosen = indices(switching(interval=10), 100, episode_length=25)
-    assert changes(chosen) == [10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90]  # the interval counts over all episodes
+    assert changes(chosen) == [
+        10,
+        20,
+        25,
+        30,
+        40,
+        50,
+        60,
+        70,
+        75,
+        80,
+        90,
+    ]  # the interval counts over all episodes
 
 
 def test_interval_zero_changes_the_skill_at_episode_starts_only():
@@ -68,7 +87,9 @@ def test_interval_zero_changes_the_skill_at_episode_starts_only():
 
 
 def test_at_the_papers_interval_blocks_align_with_episodes():
-    assert changes(indices(switching(interval=50), 1000, episode_length=250)) == list(range(50, 1000, 50))
+    assert changes(indices(switching(interval=50), 1000, episode_length=250)) == list(
+        range(50, 1000, 50)
+    )
 
 
 def test_skills_are_uniform():
@@ -106,7 +127,9 @@ def test_index_minus_one_draws_one_skill_for_the_whole_run():
     drawn = []
     for seed in range(300):
         source = Fixed(SkillSpace("one_hot", 6), np.random.default_rng(seed), index=-1)
-        (index,) = set(indices(source, 20, 5)) | set(indices(source.evaluation(np.random.default_rng(1)), 20, 5))
+        (index,) = set(indices(source, 20, 5)) | set(
+            indices(source.evaluation(np.random.default_rng(1)), 20, 5)
+        )
         drawn.append(index)
     counts = np.bincount(drawn, minlength=6)
     assert len(counts) == 6 and counts.min() > 25  # 50 expected
@@ -114,7 +137,9 @@ def test_index_minus_one_draws_one_skill_for_the_whole_run():
 
 @pytest.mark.parametrize("index", [6, -2, 100])
 def test_a_skill_outside_the_space_is_refused(index):
-    with pytest.raises(UserError, match=f"skills.index={index} is outside the 6 skills; choose 0 to 5, or -1"):
+    with pytest.raises(
+        UserError, match=f"skills.index={index} is outside the 6 skills; choose 0 to 5, or -1"
+    ):
         Fixed(SkillSpace("one_hot", 6), np.random.default_rng(0), index=index)
 
 
@@ -124,8 +149,10 @@ def test_a_skill_outside_the_space_is_refused(index):
 def evaluate(source, episodes=4, length=30, seed=5):
     """As the runner does it: the step restarts with every evaluation episode."""
     skills = source.evaluation(np.random.default_rng(seed))
-    return [[int(skills.select(OBS, step, first=step == 0).argmax()) for step in range(length)]
-            for _ in range(episodes)]
+    return [
+        [int(skills.select(OBS, step, first=step == 0).argmax()) for step in range(length)]
+        for _ in range(episodes)
+    ]
 
 
 def test_per_episode_evaluation_draws_a_fresh_skill_for_each_episode():
@@ -226,7 +253,9 @@ def test_the_command_line_wins_over_the_agent():
     task = "task=walker_run"
     source = built(composed("finetune", task, "skills=fixed", "skills.index=3"))
     assert set(indices(source, 100, 50)) == {3}
-    source = built(composed("finetune", task, "agent=amped_release", "skills=switching", "skills.interval=20"))
+    source = built(
+        composed("finetune", task, "agent=amped_release", "skills=switching", "skills.interval=20")
+    )
     assert isinstance(source, Switching) and source.interval == 20
     source = built(composed("finetune", task, "skills.eval=per_call", "skills.interval=0"))
     assert isinstance(source, Switching) and (source.interval, source.rule) == (0, "per_call")
@@ -235,7 +264,9 @@ def test_the_command_line_wins_over_the_agent():
 def test_a_source_that_does_not_fit_the_agent_is_refused():
     with pytest.raises(UserError, match="skills=none does not fit an agent with 16 skills"):
         built(composed("finetune", "task=walker_run", "skills=none"))
-    with pytest.raises(UserError, match=r"skills=switching does not fit an agent with 0 skills; use skills=none"):
+    with pytest.raises(
+        UserError, match=r"skills=switching does not fit an agent with 0 skills; use skills=none"
+    ):
         built(composed("finetune", "task=walker_run", "agent=ddpg", "skills=switching"))
     with pytest.raises(UserError, match=r"skills.index=16 is outside the 16 skills"):
         built(composed("finetune", "task=walker_run", "skills=fixed", "skills.index=16"))
@@ -243,5 +274,7 @@ def test_a_source_that_does_not_fit_the_agent_is_refused():
 
 def test_an_unknown_source_names_the_choices():
     config = composed("finetune", "task=walker_run", "skills.name=selector")
-    with pytest.raises(UserError, match="skills=selector is not known; choose from none, switching, fixed"):
+    with pytest.raises(
+        UserError, match="skills=selector is not known; choose from none, switching, fixed"
+    ):
         built(config)
