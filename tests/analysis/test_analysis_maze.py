@@ -19,9 +19,9 @@ from analysis.maze import pictures as maze_pictures
 from analysis.maze.episodes import load, walk
 from analysis.maze.estimators import kl_entropy, mi_mine, particle_entropy, separability
 from analysis.maze.measure import COLUMNS
-from envs.episodes.measures import coverage, covered, mi_grid
 from envs.maze.geometry import inside
 from envs.maze.lanes import Lanes
+from envs.maze.measures import coverage, covered, mi_grid
 from tests.agent.learners.test_ppo import ppo
 
 SKILLS = 3
