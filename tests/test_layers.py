@@ -8,13 +8,13 @@ from utils import ROOT
 
 # A room may import itself and what stands below it. Rooms on one line do not know each other.
 FLOORS = (
-    {"pretrain", "finetune", "sweep", "benchmarks"},
-    {"analysis"},
-    {"experiment"},
-    {"run"},
-    {"agent", "envs"},
-    {"replay_buffer"},
-    {"utils"},
+    ("pretrain", "finetune", "sweep", "benchmarks"),
+    ("analysis",),
+    ("experiment",),
+    ("run",),
+    ("agent", "envs"),
+    ("replay_buffer",),
+    ("utils",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # utils.load_policy is a name that users' scripts import; it hands on to the room where it lives.
