@@ -66,8 +66,6 @@ class APSLearner(DDPG):
     """The critic's heads are successor features psi(s, a, z) of skill_dim numbers, and Q = z .
     psi."""
 
-    by_hand = False
-
     def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> nn.Module:
         return super().make_critic(
             obs_dim, skill_dim, action_dim, **{**sizes, "columns": skill_dim}

@@ -13,28 +13,12 @@ from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.learners.ddpg import DDPG
 from agent.parts.contrast import TransitionEncoder
 from agent.parts.draws import uniform
-from agent.parts.moments import RunningMoments
+from agent.parts.moments import FiniteMoments
 from agent.parts.networks import parallel_mlp, trunk
 from agent.parts.particles import ParticleEntropy
 from agent.parts.prototypes import Prototypes, sinkhorn
 from replay_buffer import Batch
 from utils import choose
-
-
-class FiniteMoments(RunningMoments):
-    """Running moments of the finite entries; infinite ones stand for what is not there."""
-
-    def update(self, x: Tensor) -> None:
-        there = x.isfinite()
-        n = there.sum()
-        mean = x.where(there, 0.0).sum() / n.clamp(min=1)
-        var = (x - mean).square().where(there, 0.0).sum() / (n - 1).clamp(min=1)
-        delta, total = mean - self.mean, self.count + n
-        self.var.copy_(
-            (self.var * self.count + var * n + delta**2 * self.count * n / total) / total
-        )
-        self.mean.add_(delta * n / total)
-        self.count.copy_(total)
 
 
 class ClusterEntropy(ParticleEntropy):
@@ -197,8 +181,6 @@ class CeSDLearner(DDPG):
     Without clusters (fine-tuning) every head learns from every sample. The public code divides both
     losses by the number of heads once more, which Adam undoes.
     """
-
-    by_hand = False
 
     def __init__(self, *, skill_dim: int, legacy_head_init: bool, **settings):
         self.heads, self.legacy_head_init = (

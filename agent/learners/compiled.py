@@ -130,7 +130,7 @@ class Graphed(Capture):
             t.data_ptr()
             for owner in (learner, objective)
             for optimizer in owner.optimizers.values()
-            for t in (optimizer.join(), *optimizer.prepare())
+            for t in (*optimizer.parameters, *optimizer.prepare())
         ]
         if (
             self.run is None or places != self.places

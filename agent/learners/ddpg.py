@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agent.base import FlatVector, Metrics, Objective, RewardStreams, Trainable, descend
+from agent.base import Adam, Metrics, Objective, RewardStreams, Trainable, descend
 from agent.learners.compiled import Capture
-from agent.learners.surgery import SumGradients, flat_grad, similarity
-from agent.parts.backprop import trace_actor, trace_twin
+from agent.learners.surgery import SumGradients, flat_grad, similarity, split_grad
 from agent.parts.draws import normal
 from agent.parts.networks import Actor, Critic
+from agent.parts.optim import follow
 from replay_buffer import Batch
 from utils import Streams, UserError, choose
 
@@ -33,17 +32,6 @@ def clipped_noise(
     return action + (inside - action).detach() if action.requires_grad else inside
 
 
-@contextlib.contextmanager
-def _still(module: torch.nn.Module) -> Iterator[None]:
-    """No weight gradients of the module; a compiler leaves out by itself what nobody asks for."""
-    if torch.compiler.is_compiling():
-        yield
-        return
-    module.requires_grad_(False)
-    yield
-    module.requires_grad_(True)
-
-
 class DDPG(Trainable):
     """Actor, twin critic and target. With several streams the gradients meet in `surgery`
     (Algorithm 1).
@@ -52,10 +40,6 @@ class DDPG(Trainable):
     paper. Its fixed point is a weighted mean of the targets, not their sum. per_stream: one Q and
     one bootstrap per stream.
     """
-
-    # gradients by agent/backprop.py; extensions with a critic or losses of their own take
-    # autograd's
-    by_hand = True
 
     def __init__(
         self,
@@ -108,7 +92,6 @@ class DDPG(Trainable):
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         self.actor_opt = self.adam("actor", self.actor.parameters(), lr)
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
-        self.slow = FlatVector(self.target.parameters())
 
         self.action_dim, self.streams = action_dim, streams
         self.critic_surgery = surgery if surgery_scope in ("critic", "all") else SumGradients()
@@ -216,8 +199,7 @@ class DDPG(Trainable):
             metrics[f"reward_std/{name}"], metrics[f"reward/{name}"] = torch.std_mean(r)
         metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
         metrics |= self.update_actor(batch)
-        with torch.no_grad():
-            self.slow.join().lerp_(self.critic_opt.vector, self.tau)
+        follow(self.target, self.critic, self.tau)
         return metrics
 
     def targets(self, batch: Batch, rewards: RewardStreams) -> dict[str, Tensor]:
@@ -249,86 +231,30 @@ class DDPG(Trainable):
         metrics: Metrics = {"critic/target": torch.stack(list(targets.values())).mean()}
         if diagnose:
             metrics["surgery/sample_conflict"] = self.sample_conflict(batch, targets)
-        if self.by_hand:
-            losses, grads = self.critic_grads(batch, targets)
-            metrics |= self._step(grads, self.critic_opt, self.critic_surgery, "surgery")
-        else:
-            losses = self.critic_losses(batch, targets, hints)
-            metrics |= self._descend(losses, self.critic_opt, self.critic_surgery, "surgery")
+        losses = self.critic_losses(batch, targets, hints)
+        metrics |= self._descend(losses, self.critic_opt, self.critic_surgery, "surgery")
         return metrics | {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
 
     def update_actor(self, batch: Batch) -> Metrics:
-        if self.by_hand:
-            losses, grads = self.actor_grads(batch)
-            metrics = self._step(grads, self.actor_opt, self.actor_surgery, "actor_surgery")
-        else:
-            action = clipped_noise(
-                self.actor(self._inputs(batch)), self.stddev, self.stddev_clip, self.learn_rng
-            )
-            with _still(self.critic):  # the actor's step needs dQ/da, no critic weight gradients
-                q = torch.minimum(
-                    *self.values(self.critic, batch.obs, batch.skill, action)
-                )  # (B, columns)
-            losses = self.actor_losses(q, batch.skill)
-            metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
-        return metrics | {"actor/loss": sum(loss.detach() for loss in losses.values())}
-
-    @torch.no_grad()
-    def critic_grads(
-        self, batch: Batch, targets: dict[str, Tensor]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """`critic_losses` and their flat gradients; the losses share what they pull back through
-        the heads."""
-        traced, size = trace_twin(self.critic, self._inputs(batch), batch.action), len(batch.obs)
-        losses, grads, shared = {}, {}, {}
-        for (name, y), (column,) in zip(targets.items(), self._columns(), strict=True):
-            error = torch.cat([q[:, column : column + 1] for q in traced.q], 1) - y  # (B, 2)
-            losses[name] = error.square().sum() / size
-            slopes = (error * (2 / size)).split(1, 1)
-            grads[name], parts = self.critic_opt.blank(name)
-            traced.write(slopes, column, shared, iter(parts))
-        return losses, grads
-
-    @torch.no_grad()
-    def actor_grads(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """`actor_losses` and their flat gradients. Without critic weight gradients: the step needs
-        dQ/da alone."""
-        x, size = self._inputs(batch), len(batch.obs)
-        actor = trace_actor(self.actor, x)
-        action = clipped_noise(actor.mean, self.stddev, self.stddev_clip, self.learn_rng)
-        critic = trace_twin(self.critic, x, action)
-        q1, q2 = critic.q
-        losses, grads = self.actor_losses(torch.minimum(q1, q2), batch.skill), {}
-        smaller = (q2 - q1).sign()  # 1 where the first head is the smaller one; equal heads share
-        for column, name in enumerate(losses):
-            seeds = [(1 + side * smaller) * (-0.5 / size) for side in (1, -1)]
-            if len(losses) > 1:
-                mask = torch.arange(len(losses), device=x.device) == column
-                seeds = [seed * mask for seed in seeds]
-            grads[name], parts = self.actor_opt.blank(name)
-            actor.write(critic.by_action(seeds, self.action_dim), iter(parts))
-        return losses, grads
-
-    def _inputs(self, batch: Batch) -> Tensor:
-        return torch.cat([batch.obs, batch.skill], 1)
+        x = torch.cat([batch.obs, batch.skill], 1)
+        action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
+        q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
+        losses = self.actor_losses(q, batch.skill)
+        metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
+        return metrics | {"actor/loss": torch.stack([l.detach() for l in losses.values()]).sum()}
 
     def _descend(
-        self, losses: dict[str, Tensor], optimizer, surgery: Surgery, label: str
+        self, losses: dict[str, Tensor], optimizer: Adam, surgery: Surgery, label: str
     ) -> Metrics:
-        """One optimiser step by autograd: plainly for one loss, through the surgery for several."""
+        """One optimiser step: plainly for one loss, through the surgery for several (Algorithm 1)."""
         if len(losses) == 1:
-            descend(next(iter(losses.values())), optimizer)
+            descend(*losses.values(), optimizer)
             return {}
-        last = list(losses)[-1]
         grads = {
-            name: flat_grad(loss, optimizer.parameters, retain_graph=name != last)
-            for name, loss in losses.items()
+            name: flat_grad(loss, optimizer.parameters, retain_graph=i < len(losses))
+            for i, (name, loss) in enumerate(losses.items(), 1)
         }
-        return self._step(grads, optimizer, surgery, label)
-
-    def _step(self, grads: dict[str, Tensor], optimizer, surgery: Surgery, label: str) -> Metrics:
-        """One optimiser step along the gradients of one or several losses."""
-        optimizer.step(surgery(grads) if len(grads) > 1 else next(iter(grads.values())))
+        optimizer.step_along(split_grad(surgery(grads), optimizer.parameters))
         if len(grads) != 2:
             return {}
         return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}

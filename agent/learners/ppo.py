@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from agent.base import Metrics, Objective, Trainable
-from agent.learners.policies import POLICIES, layered, pull_back, trace
-from agent.learners.surgery import SumGradients, similarity
+from agent.learners.policies import POLICIES
+from agent.learners.surgery import SumGradients, flat_grad, similarity, split_grad
+from agent.parts.moments import InputNorm, WindowedMoments
+from agent.parts.networks import layered
 from replay_buffer import Batch
 from utils import Streams, choose
 
@@ -105,17 +107,15 @@ class PPO(Trainable):
         self.policy = POLICIES[choose("learner.policy", policy, tuple(POLICIES))](
             in_dim, action_dim, hidden_dim=hidden_dim, layers=layers, normalize=normalize_inputs
         )
-        self.value = layered(in_dim, hidden_dim, layers, len(streams) if self.per_stream else 1)
+        heads = len(streams) if self.per_stream else 1
+        self.value = layered(in_dim, *[hidden_dim] * layers, heads)
         self.opt = self.adam("ppo", self.parameters(), lr, eps=adam_eps)
-        # Running moments of the rewards: of each stream, and of their sum.
-        self.register_buffer("reward_mean", torch.zeros(len(streams) + 1))
-        self.register_buffer("reward_var", torch.zeros(len(streams) + 1))
-        self.register_buffer("reward_count", torch.zeros(()))
+        # Of each stream's rewards, and of their sum.
+        self.reward_moments = WindowedMoments(len(streams) + 1, reward_window)
         self.policy_surgery = surgery if scope in ("all", "policy") else SumGradients()
         self.value_surgery = surgery if scope in ("all", "value") else SumGradients()
         self.surgery = surgery if scope == "all" else None
-        self.streams, self.frozen, self.reward_window = streams, frozen, reward_window
-        self.normalize_inputs = normalize_inputs
+        self.streams, self.frozen = streams, frozen
         self.gamma, self.gae_lambda, self.clip = gamma, gae_lambda, clip
         self.value_weight, self.entropy_weight = value_weight, entropy_weight
         self.epochs, self.minibatches = epochs, minibatches
@@ -183,30 +183,24 @@ class PPO(Trainable):
         raw = torch.cat(list(rewards.values()), 1)  # (T * N, K)
         metrics |= {f"reward/{name}": r.mean() for name, r in rewards.items()}
         metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
-        advantage, target = self.advantages(
-            rollout, self.scale(raw).view(steps, lanes, -1)
-        )  # (T, N, K) each
+        scaled = self.scale(raw).view(steps, lanes, -1)  # (T, N, K), as are the next two
+        advantage, target = self.advantages(rollout, scaled)
         metrics |= {
             "critic/target": target.mean(),
             "critic/unexplained": self.unexplained(advantage, target),
         }
         advantage = self.normalize(advantage)
-        x, action = (
-            torch.cat([rollout.obs, rollout.skill], 2).flatten(0, 1),
-            rollout.action.flatten(0, 1),
-        )
-        with torch.no_grad():
-            old, _ = self.policy.evaluate(
-                self.policy.trace(x)[0], action
-            )  # before the first step changes the policy
+        x = torch.cat([rollout.obs, rollout.skill], 2).flatten(0, 1)
+        action = rollout.action.flatten(0, 1)
+        with torch.no_grad():  # before the first step changes the policy
+            old, _ = self.policy.evaluate(x, action)
         rows = (x, action, old, advantage.flatten(0, 1), target.flatten(0, 1))
         sums: Metrics = {}
         for index in self.minibatch_rows(len(x), self.epochs):
             for key, value in self.step(*(part[index] for part in rows)).items():
                 sums[key] = sums[key] + value if key in sums else value
-        if (
-            self.normalize_inputs
-        ):  # from the next rollout on: this one acted and learned with one and the same
+        # From the next rollout on: this one acted and learned with one and the same.
+        if isinstance(self.policy.norm, InputNorm):
             self.policy.norm.update(x)
         return metrics | {
             key: value / (self.epochs * self.minibatches) for key, value in sums.items()
@@ -217,15 +211,12 @@ class PPO(Trainable):
         """Rewards (B, K) as the values and advantages see them; their moments average
         `reward_window` rollouts."""
         both = torch.cat([raw, raw.sum(1, keepdim=True)], 1)
-        self.reward_count += 1
-        share = 1 / self.reward_count.clamp(max=self.reward_window)
-        self.reward_mean += share * (both.mean(0) - self.reward_mean)
-        self.reward_var += share * (both.var(0) - self.reward_var)
+        self.reward_moments.update(both)
         if self.reward_scale == "none":
             return raw
-        deviation = self.reward_var.sqrt() + 1e-8
+        deviation = self.reward_moments.var.sqrt() + 1e-8
         deviation = deviation[:-1] if self.reward_scale == "per_stream" else deviation[-1]
-        return (raw - self.reward_mean[:-1]) / deviation
+        return (raw - self.reward_moments.mean[:-1]) / deviation
 
     @torch.no_grad()
     def advantages(self, rollout: Rollout, reward: Tensor) -> tuple[Tensor, Tensor]:
@@ -251,81 +242,53 @@ class PPO(Trainable):
 
     def losses(
         self, log_prob: Tensor, value: Tensor, old: Tensor, advantage: Tensor, target: Tensor
-    ):
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Per stream the clipped surrogate and half the value's squared error, (K,) each; and the
         ratios (B, 1)."""
         ratio = (log_prob - old).exp().unsqueeze(1)
         clipped = ratio.clamp(1 - self.clip, 1 + self.clip)
         surrogate = -torch.minimum(ratio * advantage, clipped * advantage).mean(0)
-        return (
-            surrogate,
-            0.5 * (value - target).square().mean(0),
-            ratio,
-        )  # a shared head is broadcast
+        error = 0.5 * (value - target).square().mean(0)  # a shared head is broadcast
+        return surrogate, error, ratio
 
-    def slopes(
-        self, ratio: Tensor, value: Tensor, advantage: Tensor, target: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Derivatives of each stream's losses over log-densities (K, B, 1) and over values (K, B,
-        heads)."""
-        beyond = (ratio - 1) * advantage.sign() > self.clip  # where the clipped surrogate is flat
-        by_log_prob = (-ratio * advantage).masked_fill_(beyond, 0).div_(len(ratio))
-        by_value = (value - target) * (self.value_weight / len(ratio))  # (B, K)
-        heads = (
-            torch.diag_embed(by_value).transpose(0, 1)
-            if self.per_stream
-            else by_value.T.unsqueeze(2)
-        )
-        return by_log_prob.T.unsqueeze(2), heads
-
-    @torch.no_grad()
     def step(
         self, x: Tensor, action: Tensor, old: Tensor, advantage: Tensor, target: Tensor
     ) -> Metrics:
-        """One minibatch: the streams' gradients through the surgery, plus the entropy's. What the
-        streams share is gone through once, without autograd, which is the tests' oracle."""
-        (raw, policy_inputs), (value, value_inputs) = (
-            self.policy.trace(x),
-            trace(self.value, self.policy.norm(x)),
-        )
-        log_prob, entropy, d_log_prob, d_entropy = self.policy.slopes(raw, action)
+        """One minibatch: the streams' gradients through the surgery, plus the entropy's."""
+        log_prob, entropy = self.policy.evaluate(x, action)
+        value = self.value(self.policy.norm(x))
         surrogate, error, ratio = self.losses(log_prob, value, old, advantage, target)
-        by_log_prob, by_value = self.slopes(ratio, value, advantage, target)
-        policy_grad = torch.cat(
-            [by_log_prob * d_log_prob, d_entropy.unsqueeze(0) * (-self.entropy_weight / len(x))]
-        )
-        policy_grad = self.policy.pull_back(policy_inputs, policy_grad)  # (K + 1, P)
-        value_grad = pull_back(self.value, value_inputs, by_value)
+        losses = surrogate + self.value_weight * error  # (K,)
+        parameters = self.opt.parameters
         grads = {
-            name: torch.cat([policy_grad[k], value_grad[k]]) for k, name in enumerate(self.streams)
+            name: flat_grad(loss, parameters, retain_graph=True)
+            for name, loss in zip(self.streams, losses, strict=True)
         }
-        split = policy_grad.shape[1]
-        total = self.combine(grads, split)
-        total[:split] += policy_grad[-1]
-        self.opt.step(total)
-        metrics = {f"critic_loss/{name}": error[k] for k, name in enumerate(self.streams)}
+        bonus = flat_grad(-self.entropy_weight * entropy.mean(), parameters, retain_graph=False)
+        self.opt.step_along(split_grad(self.combine(grads) + bonus, parameters))
+        metrics = {
+            f"critic_loss/{name}": e for name, e in zip(self.streams, error.detach(), strict=True)
+        }
         metrics |= {
-            "actor/loss": surrogate.sum(),
-            "actor/entropy": entropy.mean(),
-            "actor/clipped": ((ratio - 1).abs() > self.clip).float().mean(),
+            "actor/loss": surrogate.detach().sum(),
+            "actor/entropy": entropy.detach().mean(),
+            "actor/clipped": ((ratio.detach() - 1).abs() > self.clip).float().mean(),
         }
         if len(grads) == 2:
             metrics |= {f"surgery/{k}": v for k, v in similarity(*grads.values()).items()}
         return metrics
 
-    def combine(self, grads: dict[str, Tensor], split: int) -> Tensor:
-        """One gradient of the streams' (policy entries first, `split` of them); one stream needs no
+    def combine(self, grads: dict[str, Tensor]) -> Tensor:
+        """One gradient of the streams', whose policy entries come first; one stream needs no
         surgery."""
         if len(grads) == 1:
             return next(iter(grads.values()))
         if self.surgery is not None:
             return self.surgery(grads)
-        return torch.cat(
-            [
-                self.policy_surgery({name: g[:split] for name, g in grads.items()}),
-                self.value_surgery({name: g[split:] for name, g in grads.items()}),
-            ]
-        )
+        split = sum(p.numel() for p in self.policy.parameters())
+        policy = self.policy_surgery({name: g[:split] for name, g in grads.items()})
+        value = self.value_surgery({name: g[split:] for name, g in grads.items()})
+        return torch.cat([policy, value])
 
     def warm_start(self, state: Mapping[str, Tensor]) -> None:
         """The policy survives pre-training; values of another reward do not."""

@@ -27,6 +27,12 @@ def flat_grad(loss: Tensor, parameters: Sequence[nn.Parameter], *, retain_graph:
     )
 
 
+def split_grad(flat: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """A flat gradient as one tensor for each parameter."""
+    parts = flat.split([p.numel() for p in parameters])
+    return [part.view_as(p) for part, p in zip(parts, parameters, strict=True)]
+
+
 def project(g: Tensor, onto: Tensor) -> Tensor:
     """Remove from g its component against `onto`; clamp makes it the identity where the two agree
     (Algorithm 1)."""

@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agent.parts.backprop import LinearReLU, trace_actor, trace_twin
 from utils import choose
 
 
-def init_weights(module: nn.Module) -> nn.Module:
+def init_weights(module: nn.Module) -> None:
     """Orthogonal weights of gain 1 and zero biases on every linear layer, as in URLB."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             nn.init.orthogonal_(layer.weight)
             nn.init.zeros_(layer.bias)
-    return module
 
 
-class MLP(nn.Sequential):
-    """Linear layers with ReLU between them, none after the last; for autograd a single step."""
-
-    def __init__(self, *layers: nn.Module):
-        super().__init__(*layers)
-        self.linears = [layer for layer in self if isinstance(layer, nn.Linear)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        learns = torch.is_grad_enabled() and (
-            x.requires_grad or self.linears[0].weight.requires_grad
-        )
-        if learns and x.ndim == 2 and not torch._C._are_functorch_transforms_active():
-            return LinearReLU.apply(
-                x, *(p for layer in self.linears for p in (layer.weight, layer.bias))
-            )
-        for layer in self.linears[:-1]:
-            x = F.relu_(F.linear(x, layer.weight, layer.bias))
-        return F.linear(x, self.linears[-1].weight, self.linears[-1].bias)
+def layered(*sizes: int, layer: Callable[[int, int], nn.Module] = nn.Linear) -> nn.Sequential:
+    """Layers of these sizes with ReLU between them, none after the last; PyTorch's initialisation."""
+    parts: list[nn.Module] = []
+    for in_dim, out_dim in pairwise(sizes):
+        if parts:
+            parts.append(nn.ReLU(inplace=True))
+        parts.append(layer(in_dim, out_dim))
+    return nn.Sequential(*parts)
 
 
-def mlp(*sizes: int) -> MLP:
-    layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(pairwise(sizes)):
-        layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
-    return init_weights(MLP(*layers))
+def mlp(*sizes: int) -> nn.Sequential:
+    """`layered` with URLB's initialisation."""
+    net = layered(*sizes)
+    init_weights(net)
+    return net
 
 
 class ParallelLinear(nn.Module):
@@ -66,16 +54,14 @@ class ParallelLinear(nn.Module):
 
 
 def parallel_mlp(count: int, *sizes: int, legacy: bool = False) -> nn.Sequential:
-    """`count` MLPs side by side, (count, B, in) -> (count, B, out), with PyTorch's own
-    initialisation."""
-    layers: list[nn.Module] = []
-    for a, b in pairwise(sizes):
-        layers += [nn.ReLU()] * bool(layers) + [ParallelLinear(count, a, b, legacy=legacy)]
-    return nn.Sequential(*layers)
+    """`count` MLPs side by side, (count, B, in) -> (count, B, out)."""
+    return layered(*sizes, layer=lambda a, b: ParallelLinear(count, a, b, legacy=legacy))
 
 
 def trunk(in_dim: int, out_dim: int) -> nn.Sequential:
-    return init_weights(nn.Sequential(nn.Linear(in_dim, out_dim), nn.LayerNorm(out_dim), nn.Tanh()))
+    net = nn.Sequential(nn.Linear(in_dim, out_dim), nn.LayerNorm(out_dim), nn.Tanh())
+    init_weights(net)
+    return net
 
 
 class Actor(nn.Module):
@@ -87,8 +73,6 @@ class Actor(nn.Module):
         self.head = mlp(*[hidden_dim] * (layers + 1), action_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not torch.is_grad_enabled():
-            return trace_actor(self, x).mean
         return torch.tanh(self.head(self.trunk(x)))
 
 
@@ -116,8 +100,6 @@ class Critic(nn.Module):
         self.q1, self.q2 = mlp(*sizes), mlp(*sizes)
 
     def forward(self, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        if not torch.is_grad_enabled():
-            return trace_twin(self, x, action).q
         if self.action_in_trunk:
             h = self.trunk(torch.cat([x, action], -1))
         else:

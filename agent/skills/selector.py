@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Trainable, descend
 from agent.parts.networks import mlp, trunk
+from agent.parts.optim import follow
 from agent.skills.sources import SkillSource, SkillSpace
 from replay_buffer import Batch
 from utils import Streams
@@ -91,10 +92,7 @@ class SelectorNetworks(Trainable):
         log_p = self.log_p(batch.obs)
         actor_loss = self.actor_loss(log_p, q)
         self.descend_actor(actor_loss)
-        with torch.no_grad():
-            torch._foreach_lerp_(
-                list(self.targets.parameters()), list(self.critics.parameters()), self.tau
-            )
+        follow(self.targets, self.critics, self.tau)
         spread = (q.amax(1) - q.amin(1)).mean()  # what there is to choose between
         return {
             "skills/critic_loss": critic_loss.detach(),

@@ -135,7 +135,7 @@ def test_moments_of_an_optimiser_that_overflowed_are_not_saved(cli, monkeypatch)
     def overflow(self):
         if self.frame == 58:
             optimizer = self.parts.learner.optimizers["actor"]
-            optimizer.state[optimizer.vector]["exp_avg_sq"][0] = np.inf
+            optimizer.state[optimizer.parameters[0]]["exp_avg_sq"][0] = np.inf
         return border(self)
 
     monkeypatch.setattr(Runner, "_at_border", overflow)

@@ -182,7 +182,7 @@ def close(module, plain, tolerance=1e-6):
 
 
 def grads(optimizer):
-    return optimizer.vector.grad
+    return torch.cat([p.grad.flatten() for p in optimizer.parameters])
 
 
 # ---- networks

@@ -12,8 +12,14 @@ import torch.nn.functional as F
 from torch import nn
 from torchjd.aggregation import PCGrad
 
-from agent.base import FlatAdam, descend
-from agent.learners.surgery import ProjectConflict, SumGradients, flat_grad, project, similarity
+from agent.learners.surgery import (
+    ProjectConflict,
+    SumGradients,
+    flat_grad,
+    project,
+    similarity,
+    split_grad,
+)
 from agent.parts.networks import Critic
 from run.build import make_surgery
 from run.cli.schema import resolve
@@ -291,33 +297,13 @@ def test_flat_gradient_is_what_backward_leaves_and_zero_where_the_loss_does_not_
     torch.testing.assert_close(flat[6:], torch.cat([p.grad.flatten() for p in used.parameters()]))
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_flat_adam_is_torchs_adam_tensor_by_tensor(given):
-    torch.manual_seed(0)
-    nets = [nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)) for _ in range(2)]
-    nets[1].load_state_dict(nets[0].state_dict())
-    ours, theirs = (
-        FlatAdam(nets[0].parameters(), 0.1, 1e-3),
-        torch.optim.Adam(nets[1].parameters(), 0.1, eps=1e-3),
-    )
-    for seed in range(4):
-        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(seed))
-        if given:
-            ours.step(
-                flat_grad(
-                    nets[0](x).square().mean(), list(nets[0].parameters()), retain_graph=False
-                )
-            )
-        else:
-            descend(nets[0](x).square().mean(), ours)
-        theirs.zero_grad()
-        nets[1](x).square().mean().backward()
-        theirs.step()
-        if seed == 1:  # weights loaded between two steps are the ones that the next step moves
-            for net in nets:
-                net.load_state_dict({k: v + 1 for k, v in net.state_dict().items()})
-    for a, b in zip(*(net.parameters() for net in nets)):
-        torch.testing.assert_close(a, b)
+def test_a_flat_gradient_is_split_as_it_was_joined():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    parameters = list(net.parameters())
+    flat = torch.arange(sum(p.numel() for p in parameters), dtype=torch.float32)
+    parts = split_grad(flat, parameters)
+    assert [part.shape for part in parts] == [p.shape for p in parameters]
+    assert torch.equal(torch.cat([part.flatten() for part in parts]), flat)
 
 
 @pytest.mark.parametrize(
