@@ -11,7 +11,7 @@ from agent.learners.ddpg import clipped_noise
 from agent.learners.surgery import flat_grad
 from agent.parts.curiosity import RND
 from agent.parts.networks import mlp
-from tests.agent.learners.test_ddpg import TWO, Tape, make, make_batch, task_and_negative
+from tests.kit.learners import TWO, Tape, make_batch, make_ddpg, task_and_negative
 
 
 def plain(net, x):
@@ -64,7 +64,7 @@ LEARNERS = [
 def test_critic_and_actor_have_autograds_losses_and_gradients(settings):
     torch.set_default_dtype(torch.float64)
     try:
-        learner, batch = make(**settings), make_batch(3)
+        learner, batch = make_ddpg(**settings), make_batch(3)
         batch = batch._replace(**{name: value.double() for name, value in batch._asdict().items()})
         targets = {
             name: batch.reward + i * batch.obs[:, i : i + 1]
@@ -95,7 +95,7 @@ def compare(losses, grads, expected, parameters):
 
 
 def test_heads_that_agree_share_the_actors_gradient():
-    learner, batch = make(), make_batch()
+    learner, batch = make_ddpg(), make_batch()
     learner.critic.q2.load_state_dict(learner.critic.q1.state_dict())
     state = learner.learn_rng.get_state()
     _, grads = learner.actor_grads(batch)
@@ -107,7 +107,7 @@ def test_heads_that_agree_share_the_actors_gradient():
 
 
 def test_by_hand_and_by_autograd_a_learner_learns_the_same():
-    left, right = make(streams=TWO), make(streams=TWO)
+    left, right = make_ddpg(streams=TWO), make_ddpg(streams=TWO)
     right.by_hand = False
     for step in range(3):
         a, b = (learner.learn(Tape(step), task_and_negative(), step) for learner in (left, right))
