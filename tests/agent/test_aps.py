@@ -110,7 +110,7 @@ def test_what_every_method_owes():
     assert_state_round_trip("aps", *OWN, **SPHERE)
     assert_updates_lower(make3(), "aps/loss", **SPHERE)
     assert_learns_on_meta("aps")
-    assert_learns_on_meta("aps", "task=walker_run")
+    assert_learns_on_meta("aps", "task=walker_run", phase="finetune")
 
 
 # -------------------------------------------------------------------------------------- the learner

@@ -107,31 +107,18 @@ def test_updates_move_the_encoder_and_rewards_the_running_variance():
 
 @pytest.mark.parametrize("domain, alpha", [("walker", 0.25), ("quadruped", 0.001), ("jaco", 0.01)])
 def test_each_domain_has_its_alpha_and_the_command_line_wins(domain, alpha):
-    assert (
-        composed("pretrain", "agent=comsd", "preset=smoke", f"domain={domain}")["agent"][
-            "objective"
-        ]["alpha"]
-        == alpha
-    )
-    assert (
-        composed("pretrain", "agent=comsd", "preset=smoke", f"domain={domain}", "alpha=7")["agent"][
-            "objective"
-        ]["alpha"]
-        == 7
-    )
+    words = ("agent=comsd", "preset=smoke", f"domain={domain}")
+    assert composed("pretrain", *words)["agent"]["objective"]["alpha"] == alpha
+    assert composed("pretrain", *words, "alpha=7")["agent"]["objective"]["alpha"] == 7
 
 
 def test_an_unknown_domain_needs_an_alpha_on_the_command_line():
+    words = ("agent=comsd", "preset=smoke", "domain.name=moon")
     with pytest.raises(
         UserError, match=r"agent comsd has no alpha for domain moon; .* \(alpha=...\)"
     ):
-        composed("pretrain", "agent=comsd", "preset=smoke", "domain.name=moon")
-    assert (
-        composed("pretrain", "agent=comsd", "preset=smoke", "domain.name=moon", "alpha=0.1")[
-            "alpha"
-        ]
-        == 0.1
-    )
+        composed("pretrain", *words)
+    assert composed("pretrain", *words, "alpha=0.1")["alpha"] == 0.1
 
 
 def test_an_unknown_variant_is_an_error_that_names_its_key():

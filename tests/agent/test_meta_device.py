@@ -12,6 +12,7 @@ from tests.kit.configs import composed
 from tests.kit.meta import HostTensor, build, learn, learn_twice
 
 PARTS = "agent.objective."
+DDPG = ("preset=smoke", "agent=ddpg", "task=walker_run")
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_guard_refuses_an_objective_that_needs_the_host(fault):
-    _, learner, memory = build(
-        composed("finetune", "preset=smoke", "agent=ddpg", "task=walker_run")
-    )
+    _, learner, memory = build(composed("finetune", *DDPG))
     learn(TaskReward(), learner, memory)
     learn(Faulty(lambda reward: 2 * reward), learner, memory)
     with pytest.raises((HostTensor, RuntimeError, NotImplementedError)) as error:
@@ -92,7 +91,5 @@ def test_the_guard_refuses_an_objective_that_needs_the_host(fault):
 
 
 def test_host_scalars_pass_without_the_guard():
-    _, learner, memory = build(
-        composed("finetune", "preset=smoke", "agent=ddpg", "task=walker_run")
-    )
+    _, learner, memory = build(composed("finetune", *DDPG))
     learner.learn(memory, Faulty(FAULTS["host_scalar"]), 0)

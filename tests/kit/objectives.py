@@ -176,10 +176,10 @@ def moved(objective: Objective, action: Callable[[], Any], within: str | None = 
     return {".".join(parts[:2]) if parts[0] == within else parts[0] for parts in changed}
 
 
-def assert_learns_on_meta(agent: str, *overrides: str) -> None:
+def assert_learns_on_meta(agent: str, *overrides: str, phase: str = "pretrain") -> None:
     """Two whole updates on the device that has shapes and no values: nothing there asks for a
     value."""
-    config = composed("pretrain", f"agent={agent}", "preset=smoke", *overrides)
+    config = composed(phase, f"agent={agent}", "preset=smoke", *overrides)
     meta.learn_twice(*meta.build(config))
 
 
