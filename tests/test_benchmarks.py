@@ -8,6 +8,8 @@ import torch
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import cost, replay, update
+from tests.kit import meta
+from tests.kit.configs import composed
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +81,7 @@ def test_an_update_holds_no_more_than_three_pairwise_matrices_at_a_time():
 
 def test_the_paper_size_update_stays_within_93_gflop():
     """Counted on `meta`, where nothing is computed."""
-    test_meta_device = pytest.importorskip("test_meta_device")
-    objective, learner, memory = test_meta_device.build(
-        test_meta_device.composed("agent=amped", "preset=paper")
-    )
+    objective, learner, memory = meta.build(composed("pretrain", "agent=amped", "preset=paper"))
     learner.batch_size = 1024
     assert update.gflop(lambda: learner.learn(memory, objective, 2)) <= 93
 

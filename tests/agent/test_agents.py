@@ -1,20 +1,17 @@
 """Every configs/agent/*.yaml keeps the promises of the house."""
 
-import re
-
 import pytest
 import torch
 
 from agent.skills.sources import SkillSpace
 from replay_buffer import Batch
 from run.build import make_objective
-from tests.agent.test_meta_device import build, composed, learn
+from tests.kit import meta
 from tests.kit.cli import assert_same_run, rows
-from tests.run.test_resume import stop_at
-from utils import ROOT, Streams
+from tests.kit.configs import AGENTS, PRETRAINED, composed
+from tests.kit.runs import stop_at, undocumented
+from utils import Streams
 
-AGENTS = sorted(p.stem for p in (ROOT / "configs/agent").glob("*.yaml"))
-PRETRAINED = [agent for agent in AGENTS if agent != "ddpg"]
 OBS, ACTION, BATCH = 24, 6, 64
 
 
@@ -23,7 +20,7 @@ class Env:
 
 
 def objective_and_batch(agent: str, seed: int = 0):
-    config = composed(f"agent={agent}")
+    config = composed("pretrain", f"agent={agent}", "preset=smoke")
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
     torch.manual_seed(seed)
     objective = make_objective(config, Env, space.dim, Streams(seed))
@@ -38,17 +35,6 @@ def objective_and_batch(agent: str, seed: int = 0):
     return objective, Batch(
         obs, action.tanh(), reward, torch.full((BATCH, 1), 0.97), next_obs, skill, next_obs_1
     )
-
-
-def undocumented(columns) -> list[str]:
-    """Metrics without a line in the README; a group named `reward/<stream>` there stands for all of
-    its columns."""
-    named = set(re.findall(r"`([a-z_]+/[a-z_<>]+)`", (ROOT / "README.md").read_text())) | {
-        "frame",
-        "episodes",
-    }
-    groups = {name.partition("<")[0] for name in named if "<" in name}
-    return [c for c in columns if c not in named and not c.startswith(tuple(groups))]
 
 
 @pytest.mark.parametrize("agent", PRETRAINED)
@@ -132,7 +118,7 @@ def test_all_state_is_in_the_state_dict(agent, tmp_path):
 @pytest.mark.parametrize("agent", AGENTS)
 def test_learning_needs_no_host(agent):
     """On the meta device an .item(), a branch on a tensor or a tensor of the host raises."""
-    for task in ([] if agent == "ddpg" else [()]) + [("task=walker_run",)]:
-        parts = build(composed(f"agent={agent}", *task))
-        for step in (0, 2):
-            learn(*parts, step)
+    words = (f"agent={agent}", "preset=smoke")
+    meta.learn_twice(*meta.build(composed("finetune", *words, "task=walker_run")))
+    if agent in PRETRAINED:
+        meta.learn_twice(*meta.build(composed("pretrain", *words)))

@@ -2,11 +2,9 @@
 its updates move."""
 
 import copy
-import functools
 import io
 import math
 
-import hydra
 import numpy as np
 import pytest
 import torch
@@ -18,22 +16,24 @@ from agent.parts.contrast import Contrast
 from envs.dummy import Dummy
 from replay_buffer import Batch
 from run.build import make_objective
-from run.cli.schema import resolve
-from utils import CONFIGS, Streams, UserError
+from tests.kit.configs import composed
+from tests.kit.objectives import Fixed, array, close, depends_on, moved
+from tests.kit.oracles import drawn_partners, release_entropy, rnd_error, running_variance
+from utils import Streams, UserError
 
 torch.set_num_threads(1)
 AGENTS = ("amped", "amped_release", "amped_literal")
 SIZE, SKILLS = 24, 4
 
 
-@functools.cache
-def composed(*overrides):
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return resolve(hydra.compose("pretrain", ["preset=smoke", *overrides]))
-
-
 def make(*overrides, seed=0) -> AMPED:
-    config = composed(f"skill_dim={SKILLS}", "agent.objective.pool_size=12", *overrides)
+    config = composed(
+        "pretrain",
+        "preset=smoke",
+        f"skill_dim={SKILLS}",
+        "agent.objective.pool_size=12",
+        *overrides,
+    )
     torch.manual_seed(seed)
     return make_objective(config, Dummy(), SKILLS, Streams(seed))
 
@@ -57,41 +57,7 @@ def fill(objective, seed=100):
         objective.observe(obs, next_obs)
 
 
-def array(x):
-    return x.detach().double().numpy()
-
-
-def close(actual, expected, rtol=2e-4, atol=1e-6):
-    np.testing.assert_allclose(array(actual), expected, rtol=rtol, atol=atol)
-
-
-def running_variance(history):
-    """Variance of groups around their common mean, each with its unbiased variance; 1e-4 prior
-    values of N(0, 1)."""
-    n = np.array([1e-4, *(h.size for h in history)])
-    mean = np.array([0, *(h.mean() for h in history)])
-    var = np.array([1, *(h.var(ddof=1) for h in history)])
-    return np.average(var + (mean - np.average(mean, weights=n)) ** 2, weights=n)
-
-
 # --------------------------------------------------------------------------- the exploration stream
-
-
-def release_entropy(x, history, k=16, clip=5e-4):
-    """methods.md 0.4, kNN-A: the k smallest distances with the zero to itself, over their running
-    variance."""
-    nearest = np.sort(cdist(x, x), axis=1)[:, :k]
-    history.append(nearest)
-    return np.log(
-        1 + np.maximum(nearest / running_variance(history) - clip, 0).mean(1, keepdims=True)
-    )
-
-
-def rnd_error(objective, x):
-    """Mean squared error over the outputs, on the batch-normalised and clamped input: (B, 1)."""
-    x = (x - x.mean(0)) / torch.sqrt(x.var(0, unbiased=False) + 1e-5)
-    error = objective.rnd.predictor(x.clamp(-5, 5)) - objective.rnd.target(x.clamp(-5, 5))
-    return array(error.square().mean(1, keepdim=True))
 
 
 @pytest.mark.parametrize("alpha, beta", [(0.01, 10), (3.0, 0.5), (0, 2.0), (2.0, 0)])
@@ -118,17 +84,6 @@ def test_exploration_by_hand():
     close(
         objective.rewards(make_batch())[0]["exploration"], np.full((SIZE, 1), 13.0)
     )  # 2 * 0.5 + 3 * 4
-
-
-class Fixed(torch.nn.Module):
-    """Stands in for a network whose output is known."""
-
-    def __init__(self, output):
-        super().__init__()
-        self.output = output
-
-    def forward(self, *_):
-        return self.output
 
 
 @pytest.mark.parametrize(
@@ -193,20 +148,6 @@ def bracket_of_eq4(features, index, partner, matrix, *, temperature, all_others)
         ]
         logs.append(np.log(term[partner[i]] / term[below].sum()))
     return np.array(logs)
-
-
-def drawn_partners(objective, index):
-    """The positives that the objective is about to draw: the u-th of the other rows of the skill,
-    in turn."""
-    generator = torch.Generator()
-    generator.set_state(objective.generator.get_state())
-    partners = []
-    for i, u in enumerate(torch.rand(len(index), generator=generator).tolist()):
-        mates = np.flatnonzero(index == index[i])
-        at = mates.tolist().index(i)
-        others = np.roll(mates, -at)[1:]  # those after row i come first
-        partners.append(others[int(u * len(others))] if len(others) else i)
-    return partners
 
 
 @pytest.mark.parametrize("reward", ["ratio", "log_ratio"])
@@ -301,23 +242,6 @@ def test_diversity_is_a_ratio_except_in_the_literal_reading(agent, low, high):
     assert (reward >= low).all() and (reward <= high).all()
 
 
-def depends_on(objective, stream):
-    """The fields of the batch that a stream reads."""
-    batch = make_batch()
-    reference = copy.deepcopy(objective).rewards(batch)[0][stream]
-    found = set()
-    for field in ("obs", "action", "reward", "discount", "next_obs", "skill", "next_obs_1"):
-        value = getattr(batch, field).roll(
-            1, 0
-        )  # for skills another partition, not other names of the same one
-        other = batch._replace(
-            **{field: value if field == "skill" else value + getattr(batch, field)}
-        )
-        if not torch.equal(copy.deepcopy(objective).rewards(other)[0][stream], reference):
-            found.add(field)
-    return found
-
-
 @pytest.mark.parametrize(
     "agent, overrides, stream, fields",
     [
@@ -354,13 +278,13 @@ def depends_on(objective, stream):
 def test_each_stream_reads_the_states_its_reading_names(agent, overrides, stream, fields):
     objective = make(f"agent={agent}", *overrides)
     fill(objective)
-    assert depends_on(objective, stream) == fields
+    assert depends_on(objective, stream, obs_dim=5) == fields
 
 
 def test_domains_carry_the_weights_of_the_papers_table():
     table = {"walker": (0.01, 10), "quadruped": (0.002, 8), "jaco": (0.03, 0.005)}
     for domain, weights in table.items():
-        settings = composed(f"domain={domain}")["agent"]["objective"]
+        settings = composed("pretrain", "preset=smoke", f"domain={domain}")["agent"]["objective"]
         assert (settings["alpha"], settings["beta"]) == weights
         assert (settings["k"], settings["knn_clip"], settings["temperature"]) == (16, 5e-4, 0.5)
 
@@ -412,7 +336,7 @@ def test_nothing_left_to_want_is_an_error():
     ],
 )
 def test_an_unknown_reading_is_an_error_that_names_its_key(key):
-    settings = composed()["agent"]["objective"] | {key: "nonsense"}
+    settings = composed("pretrain", "preset=smoke")["agent"]["objective"] | {key: "nonsense"}
     with pytest.raises(UserError, match=f"agent.objective.{key}=nonsense is not known"):
         make_objective(
             {"phase": "pretrain", "agent": {"objective": settings}}, Dummy(), SKILLS, Streams(0)
@@ -433,47 +357,32 @@ def test_the_isotropic_ablations_learn_no_metric(metric):
 # ------------------------------------------------------------------------------------------ updates
 
 
-def moved(before, objective):
-    """Parts with a parameter or buffer that changed: the first name, and the second inside RND."""
-    after, names = objective.state_dict(), set()
-    for name, value in before.items():
-        if torch.is_tensor(value) and not torch.equal(value, after[name]):
-            names.add(".".join(name.split(".")[: 2 if name.startswith("rnd.") else 1]))
-    return names
-
-
-def frozen_copy(objective):
-    return copy.deepcopy({k: v for k, v in objective.state_dict().items() if torch.is_tensor(v)})
-
-
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_update_moves_the_three_encoders_and_nothing_else(agent):
     objective = make(f"agent={agent}")
-    before = frozen_copy(objective)
-    objective.update(make_batch())
-    assert moved(before, objective) == {"contrast", "encoder", "rnd.predictor"}
+    before = copy.deepcopy(dict(objective.contrast.named_parameters()))
+    changed = moved(objective, lambda: objective.update(make_batch()), within="rnd")
+    assert changed == {"contrast", "encoder", "rnd.predictor"}
     assert all(
-        not torch.equal(before[f"contrast.{name}"], p)
-        for name, p in objective.contrast.named_parameters()
+        not torch.equal(before[name], p) for name, p in objective.contrast.named_parameters()
     )
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_batch_that_is_not_the_last_moves_only_the_contrast(agent):
     objective = make(f"agent={agent}")
-    before = frozen_copy(objective)
-    metrics = objective.update(make_batch(), final=False)
-    assert moved(before, objective) == {"contrast"}
+    metrics = {}
+    changed = moved(objective, lambda: metrics.update(objective.update(make_batch(), final=False)))
+    assert changed == {"contrast"}
     assert set(metrics) == {"diversity/loss", "diversity/accuracy"}
 
 
 def test_without_diversity_the_contrast_never_moves():
     objective = make("agent.objective.diversity=false")
-    before = frozen_copy(objective)
+    assert moved(objective, lambda: objective.update(make_batch(), final=False)) == set()
     assert objective.update(make_batch(), final=False) == {}
-    assert moved(before, objective) == set()
-    objective.update(make_batch())
-    assert moved(before, objective) == {"encoder", "rnd.predictor"}
+    changed = moved(objective, lambda: objective.update(make_batch()), within="rnd")
+    assert changed == {"encoder", "rnd.predictor"}
 
 
 @pytest.mark.parametrize(
@@ -482,9 +391,7 @@ def test_without_diversity_the_contrast_never_moves():
 def test_rewards_move_running_statistics_at_most(agent, moments):
     objective = make(f"agent={agent}")
     fill(objective)
-    before = frozen_copy(objective)
-    objective.rewards(make_batch())
-    assert moved(before, objective) == moments
+    assert moved(objective, lambda: objective.rewards(make_batch()), within="rnd") == moments
 
 
 @pytest.mark.parametrize(
@@ -549,14 +456,11 @@ def test_repeated_updates_on_one_batch_lower_every_loss(agent):
 
 def test_observed_transitions_enter_the_recent_pool_and_nothing_else():
     objective = make("agent=amped_literal")
-    before = frozen_copy(objective)
-    objective.observe(np.arange(5, dtype=np.float32), np.arange(5, 10, dtype=np.float32))
-    assert moved(before, objective) == {"recent"}
+    pair = np.arange(5, dtype=np.float32), np.arange(5, 10, dtype=np.float32)
+    assert moved(objective, lambda: objective.observe(*pair)) == {"recent"}
     assert objective.recent.pairs[0].tolist() == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
     plain = make()
-    before = frozen_copy(plain)
-    plain.observe(np.zeros(5, np.float32), np.ones(5, np.float32))
-    assert moved(before, plain) == set()
+    assert moved(plain, lambda: plain.observe(*pair)) == set()
 
 
 def advance(objective, seeds):

@@ -15,6 +15,7 @@ from agent.skills.sources import SkillSpace
 from replay_buffer import ReplayBuffer
 from run.build import make_learner
 from tests.kit.cli import rows
+from tests.kit.configs import composed
 from tests.kit.objectives import (
     ENV,
     array,
@@ -23,7 +24,6 @@ from tests.kit.objectives import (
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
@@ -110,14 +110,14 @@ def test_what_every_method_owes():
     assert_state_round_trip("aps", *OWN, **SPHERE)
     assert_updates_lower(make3(), "aps/loss", **SPHERE)
     assert_learns_on_meta("aps")
-    assert_learns_on_meta("aps", "task=walker_run")
+    assert_learns_on_meta("aps", "task=walker_run", phase="finetune")
 
 
 # -------------------------------------------------------------------------------------- the learner
 
 
 def learner3(seed=0):
-    config = composed("aps", *OWN)
+    config = composed("pretrain", "agent=aps", "preset=smoke", *OWN)
     torch.manual_seed(seed)
     return make_learner(config, ENV, 3, ("exploration",), Streams(seed))
 
@@ -350,7 +350,7 @@ def test_unknown_regressions_are_refused():
         UserError, match="regression=ridge is not known; choose from least_squares, release"
     ):
         source("ridge")
-    native = composed("aps")["agent"]["native_skills"]
+    native = composed("pretrain", "agent=aps", "preset=smoke")["agent"]["native_skills"]
     numbers = {key: native[key] for key in ("interval", "warmup", "samples", "regression")}
     assert numbers == {
         "interval": 5,

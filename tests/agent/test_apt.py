@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.agent.test_icm import errors, representation
 from tests.kit.objectives import (
     array,
     assert_learns_on_meta,
@@ -21,6 +20,7 @@ from tests.kit.objectives import (
     make_batch,
     moved,
 )
+from tests.kit.oracles import icm_errors, icm_representation
 
 KEY = "agent.objective."
 
@@ -51,7 +51,7 @@ def test_the_reward_is_the_log_of_the_mean_distance_to_the_nearest_representatio
     for seed in range(3):
         batch = batch_of(seed)
         objective.update(batch)
-        x = representation(objective.icm, array(getattr(batch, field)))
+        x = icm_representation(objective.icm, array(getattr(batch, field)))
         assert x.shape == (24, 512)
         close(objective.rewards(batch)[0]["entropy"], log_mean_distance(x, k))
     assert depends_on(objective, "entropy", kind="none") == {field}
@@ -104,7 +104,7 @@ def test_the_state_that_stands_apart_earns_the_most():
 
 def test_the_losses_are_icms_in_the_space_of_the_trunk():
     objective, batch = make("apt"), batch_of()
-    forward, inverse = errors(objective.icm, batch)
+    forward, inverse = icm_errors(objective.icm, batch)
     metrics = objective.update(batch)
     close(metrics["icm/forward_loss"], forward.mean())
     close(metrics["icm/inverse_loss"], inverse.mean())

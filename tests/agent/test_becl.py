@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 import torch
 
-from tests.agent.test_amped import drawn_partners
-from tests.agent.test_diayn import Fixed
+from tests.kit.configs import composed
 from tests.kit.objectives import (
     SIZE,
     SKILLS,
+    Fixed,
     array,
     assert_learns_on_meta,
     assert_rewards_are_sound,
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
     moved,
 )
+from tests.kit.oracles import drawn_partners
 from utils import UserError
 
 PARTS = "agent.objective."
@@ -204,7 +204,7 @@ def test_learning_stays_on_its_device(denominator, positive):
 
 
 def test_the_config_is_that_of_the_public_code():
-    config = composed("becl")
+    config = composed("pretrain", "agent=becl", "preset=smoke")
     assert (
         config["skill_dim"],
         config["skill_interval"],

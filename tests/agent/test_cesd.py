@@ -15,6 +15,7 @@ from agent.cesd import FiniteMoments
 from agent.parts.moments import RunningMoments
 from agent.parts.networks import ParallelLinear
 from run.build import make_learner
+from tests.kit.configs import composed
 from tests.kit.objectives import (
     ENV,
     array,
@@ -23,7 +24,6 @@ from tests.kit.objectives import (
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
@@ -234,7 +234,7 @@ def test_what_every_method_owes():
     assert_state_round_trip("cesd", *OWN)
     assert_updates_lower(make4(), "cpc/loss")
     assert_learns_on_meta("cesd")
-    assert_learns_on_meta("cesd", "task=walker_run")
+    assert_learns_on_meta("cesd", "task=walker_run", phase="finetune")
     assert_learns_on_meta("cesd", "learner.action_input=head", "learner.layers=2")
     assert_learns_on_meta(
         "cesd", "agent.learner.legacy_head_init=true", "agent.objective.knn_scale=std"
@@ -260,7 +260,8 @@ def test_domains_have_their_own_numbers(domain, factor, iterations):
 
 def learner4(*overrides, streams=("exploration",), seed=0):
     torch.manual_seed(seed)
-    return make_learner(composed("cesd", *OWN, *overrides), ENV, 4, streams, Streams(seed))
+    config = composed("pretrain", "agent=cesd", "preset=smoke", *OWN, *overrides)
+    return make_learner(config, ENV, 4, streams, Streams(seed))
 
 
 def head_value(critic, name, head, obs, action):

@@ -6,38 +6,28 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.spatial.distance import cdist
 
-from tests.agent.test_amped import release_entropy
-from tests.agent.test_diayn import Fixed
+from tests.kit.configs import composed
 from tests.kit.objectives import (
+    Fixed,
     array,
     assert_learns_on_meta,
     assert_rewards_are_sound,
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
     moved,
 )
+from tests.kit.oracles import exp_cosines, release_entropy
 from utils import UserError
 
 PARTS = "agent.objective."
 SMALL = "skill_dim=6"
 CUBE = {"skills": 6, "kind": "cube"}
 TELLING = PARTS + "discriminative=true"
-
-
-def exp_cosines(objective, batch, temperature=0.5):
-    """exp(cos / T) of every skill (rows) with every transition (columns)."""
-    query, key = (
-        array(objective.encoder.skill(batch.skill)),
-        array(objective.encoder.pair(batch.obs, batch.next_obs)),
-    )
-    return np.exp((1 - cdist(query, key, "cosine")) / temperature)
 
 
 @pytest.mark.parametrize("form", ["paper", "release"])
@@ -171,7 +161,7 @@ def test_learning_stays_on_its_device(overrides):
 
 
 def test_the_config_is_that_of_the_public_code():
-    config = composed("cic")
+    config = composed("pretrain", "agent=cic", "preset=smoke")
     assert (config["skill_dim"], config["skill_interval"], config["agent"]["skill_space"]) == (
         64,
         50,

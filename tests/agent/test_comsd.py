@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from agent.comsd import ComSD
-from tests.agent.test_amped import release_entropy
-from tests.agent.test_cic import exp_cosines
-from tests.agent.test_diayn import Fixed
+from tests.kit.configs import composed
 from tests.kit.objectives import (
     SKILLS,
+    Fixed,
     advance,
     array,
     assert_learns_on_meta,
@@ -19,12 +18,12 @@ from tests.kit.objectives import (
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
     moved,
 )
+from tests.kit.oracles import exp_cosines, release_entropy
 from utils import UserError
 
 PARTS = "agent.objective."
@@ -108,16 +107,18 @@ def test_updates_move_the_encoder_and_rewards_the_running_variance():
 
 @pytest.mark.parametrize("domain, alpha", [("walker", 0.25), ("quadruped", 0.001), ("jaco", 0.01)])
 def test_each_domain_has_its_alpha_and_the_command_line_wins(domain, alpha):
-    assert composed("comsd", f"domain={domain}")["agent"]["objective"]["alpha"] == alpha
-    assert composed("comsd", f"domain={domain}", "alpha=7")["agent"]["objective"]["alpha"] == 7
+    words = ("agent=comsd", "preset=smoke", f"domain={domain}")
+    assert composed("pretrain", *words)["agent"]["objective"]["alpha"] == alpha
+    assert composed("pretrain", *words, "alpha=7")["agent"]["objective"]["alpha"] == 7
 
 
 def test_an_unknown_domain_needs_an_alpha_on_the_command_line():
+    words = ("agent=comsd", "preset=smoke", "domain.name=moon")
     with pytest.raises(
         UserError, match=r"agent comsd has no alpha for domain moon; .* \(alpha=...\)"
     ):
-        composed("comsd", "domain.name=moon")
-    assert composed("comsd", "domain.name=moon", "alpha=0.1")["alpha"] == 0.1
+        composed("pretrain", *words)
+    assert composed("pretrain", *words, "alpha=0.1")["alpha"] == 0.1
 
 
 def test_an_unknown_variant_is_an_error_that_names_its_key():
@@ -145,7 +146,7 @@ def test_learning_stays_on_its_device(overrides):
 
 
 def test_the_config_is_that_of_the_port():
-    config = composed("comsd")
+    config = composed("pretrain", "agent=comsd", "preset=smoke")
     assert isinstance(make("comsd"), ComSD) and (config["skill_dim"], config["skill_interval"]) == (
         16,
         50,

@@ -5,15 +5,16 @@ import math
 import pytest
 import torch
 
+from tests.kit.configs import composed
 from tests.kit.objectives import (
     SKILLS,
+    Fixed,
     array,
     assert_learns_on_meta,
     assert_rewards_are_sound,
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
@@ -21,17 +22,6 @@ from tests.kit.objectives import (
 )
 
 FOUR = f"skill_dim={SKILLS}"
-
-
-class Fixed(torch.nn.Module):
-    """Stands in for a network whose output is known."""
-
-    def __init__(self, output):
-        super().__init__()
-        self.output = torch.as_tensor(output)
-
-    def forward(self, *_):
-        return self.output
 
 
 def posterior(objective, batch, row):
@@ -122,7 +112,7 @@ def test_learning_stays_on_its_device():
 
 
 def test_the_config_is_that_of_urlb():
-    config = composed("diayn")
+    config = composed("pretrain", "agent=diayn", "preset=smoke")
     assert (config["skill_dim"], config["skill_interval"]) == (16, 50)
     assert config["agent"]["native_skills"] == {
         "name": "switching",

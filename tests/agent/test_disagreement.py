@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.agent.test_icm import silence
 from tests.kit.objectives import (
     array,
     assert_learns_on_meta,
@@ -19,6 +18,7 @@ from tests.kit.objectives import (
     depends_on,
     make,
     make_batch,
+    silence,
 )
 
 SQUARED = "agent.objective.model_error=squared"

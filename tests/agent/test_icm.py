@@ -9,7 +9,6 @@ import torch
 from agent.parts.curiosity import ICM
 from tests.kit.objectives import (
     ENV,
-    array,
     assert_learns_on_meta,
     assert_rewards_are_sound,
     assert_state_round_trip,
@@ -19,7 +18,9 @@ from tests.kit.objectives import (
     depends_on,
     make,
     make_batch,
+    silence,
 )
+from tests.kit.oracles import icm_errors
 
 SQUARED = "agent.objective.model_error=squared"
 
@@ -28,46 +29,12 @@ def batch_of(seed=0, **kwargs):
     return make_batch(seed=seed, kind="none", **kwargs)
 
 
-def two_layers(net, x):
-    """Linear, ReLU, linear, in numpy."""
-    (w1, b1), (w2, b2) = ((array(net[i].weight), array(net[i].bias)) for i in (0, 2))
-    return np.maximum(x @ w1.T + b1, 0) @ w2.T + b2
-
-
-def representation(icm, x):
-    """The observation itself, or tanh of the layer-normalised linear map of it."""
-    if isinstance(icm.trunk, torch.nn.Identity):
-        return x
-    linear, norm, _ = icm.trunk
-    h = x @ array(linear.weight).T + array(linear.bias)
-    h = (h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-5)
-    return np.tanh(h * array(norm.weight) + array(norm.bias))
-
-
-def errors(icm, batch):
-    """Norms of the forward and the inverse error, row by row: (B,) each."""
-    forward, inverse = [], []
-    for obs, action, next_obs in zip(array(batch.obs), array(batch.action), array(batch.next_obs)):
-        s, following = representation(icm, obs[None])[0], representation(icm, next_obs[None])[0]
-        predicted = two_layers(icm.forward_model, np.concatenate([s, action]))
-        guessed = np.tanh(two_layers(icm.inverse_model, np.concatenate([s, following])))
-        forward.append(math.sqrt(sum((following - predicted) ** 2)))
-        inverse.append(math.sqrt(sum((action - guessed) ** 2)))
-    return np.array(forward), np.array(inverse)
-
-
-def silence(*nets):
-    for net in nets:
-        for parameter in net.parameters():
-            torch.nn.init.zeros_(parameter)
-
-
 @pytest.mark.parametrize("rep_dim", [None, 7])
 def test_the_modules_errors_are_norms_of_what_each_model_missed(rep_dim):
     torch.manual_seed(0)
     icm, batch = ICM(ENV.obs_dim, ENV.action_dim, hidden_dim=8, rep_dim=rep_dim), batch_of()
     forward, inverse = icm(batch.obs, batch.action, batch.next_obs)
-    expected = errors(icm, batch)
+    expected = icm_errors(icm, batch)
     close(forward, expected[0][:, None])
     close(inverse, expected[1][:, None])
 
@@ -98,11 +65,11 @@ def test_losses_and_reward_are_functions_of_the_errors(overrides, loss, reward):
     objective = make("icm", *overrides)
     for seed in range(3):
         batch = batch_of(seed)
-        forward, inverse = errors(objective.icm, batch)
+        forward, inverse = icm_errors(objective.icm, batch)
         metrics = objective.update(batch)
         close(metrics["icm/forward_loss"], loss(forward).mean())
         close(metrics["icm/inverse_loss"], loss(inverse).mean())
-        after, _ = errors(objective.icm, batch)
+        after, _ = icm_errors(objective.icm, batch)
         close(objective.rewards(batch)[0]["prediction_error"], reward(after)[:, None])
 
 

@@ -4,127 +4,15 @@ host tensor cannot.
 What passes here waits for no device inside an update, and would run on a GPU.
 """
 
-from types import SimpleNamespace
-
-import hydra
 import pytest
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from agent.base import Objective, TaskReward
-from agent.skills.sources import SkillSpace
-from replay_buffer import Batch
-from run.build import make_learner, make_objective
-from run.cli.schema import resolve
-from utils import CONFIGS, Streams
-
-WALKER = SimpleNamespace(obs_dim=24, action_dim=6)
-
-
-class HostTensor(AssertionError):
-    pass
-
-
-class OnlyMeta(TorchDispatchMode):
-    """Refuses every operation that takes or gives a tensor outside `meta`.
-
-    0-d tensors inside an optimiser's step are exempt: Adam keeps its own count of steps on the
-    host.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.in_step, self.operations = False, 0
-
-    def __enter__(self):
-        def mark(inside):
-            def hook(*_):
-                self.in_step = inside
-
-            return hook
-
-        self.hooks = [
-            register_optimizer_step_pre_hook(mark(True)),
-            register_optimizer_step_post_hook(mark(False)),
-        ]
-        return super().__enter__()
-
-    def __exit__(self, *error):
-        for hook in self.hooks:
-            hook.remove()
-        return super().__exit__(*error)
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        self.operations += 1
-        for leaf in tree_leaves((args, kwargs, result)):
-            if (
-                isinstance(leaf, torch.Tensor)
-                and leaf.device.type != "meta"
-                and not self.exempt(leaf)
-            ):
-                raise HostTensor(
-                    f"{function}: a tensor of shape {tuple(leaf.shape)} on {leaf.device}"
-                )
-        return result
-
-    def exempt(self, tensor):
-        return tensor.ndim == 0 and self.in_step
-
-
-class MetaMemory:
-    """A memory whose batches have shapes and no values."""
-
-    def __init__(self, skill_dim):
-        self.skill_dim = skill_dim
-
-    def __len__(self):
-        return 1
-
-    def sample(self, batch_size):
-        dims = {
-            "obs": WALKER.obs_dim,
-            "action": WALKER.action_dim,
-            "reward": 1,
-            "discount": 1,
-            "next_obs": WALKER.obs_dim,
-            "skill": self.skill_dim,
-            "next_obs_1": WALKER.obs_dim,
-        }
-        return Batch(
-            **{name: torch.empty(batch_size, dim, device="meta") for name, dim in dims.items()}
-        )
-
-
-def composed(*overrides):
-    name = "finetune" if any(o.startswith("task=") for o in overrides) else "pretrain"
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return resolve(hydra.compose(name, ["preset=smoke", *overrides]))
-
-
-def build(config):
-    rng = Streams(config["seed"], "meta")
-    space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
-    with torch.device("meta"):
-        objective = make_objective(config, WALKER, space.dim, rng)
-        learner = make_learner(config, WALKER, space.dim, objective.streams, rng)
-    return objective, learner, MetaMemory(space.dim)
-
-
-def learn(objective, learner, memory, step=0):
-    """Outside of any `torch.device`: what `learn` makes, it must put on the device itself."""
-    with OnlyMeta() as guard:
-        metrics = learner.learn(memory, objective, step)
-    assert guard.operations > 100
-    return metrics
-
+from tests.kit.configs import composed
+from tests.kit.meta import HostTensor, build, learn, learn_twice
 
 PARTS = "agent.objective."
+DDPG = ("preset=smoke", "agent=ddpg", "task=walker_run")
 
 
 @pytest.mark.parametrize(
@@ -151,19 +39,11 @@ PARTS = "agent.objective."
     ids=" ".join,
 )
 def test_learning_stays_on_its_device(overrides):
-    config = composed(*overrides)
-    objective, learner, memory = build(config)
-    for step in (0, 2):  # the second finds optimisers that have a state
-        metrics = learn(objective, learner, memory, step)
-        assert all(
-            m.device.type == "meta" and m.ndim == 0 and not m.requires_grad
-            for m in metrics.values()
-        )
-        measured = "surgery/sample_conflict" in metrics
-        assert measured == (step == 0 and len(objective.streams) == 2)
-    assert {
-        t.device.type for m in (objective, learner) for t in (*m.parameters(), *m.buffers())
-    } == {"meta"}
+    phase = "finetune" if "task=walker_run" in overrides else "pretrain"
+    objective, learner, memory = build(composed(phase, "preset=smoke", *overrides))
+    first, second = learn_twice(objective, learner, memory)
+    assert ("surgery/sample_conflict" in first) == (len(objective.streams) == 2)
+    assert "surgery/sample_conflict" not in second
 
 
 # ---- the guard itself
@@ -200,7 +80,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_guard_refuses_an_objective_that_needs_the_host(fault):
-    _, learner, memory = build(composed("agent=ddpg", "task=walker_run"))
+    _, learner, memory = build(composed("finetune", *DDPG))
     learn(TaskReward(), learner, memory)
     learn(Faulty(lambda reward: 2 * reward), learner, memory)
     with pytest.raises((HostTensor, RuntimeError, NotImplementedError)) as error:
@@ -211,5 +91,5 @@ def test_the_guard_refuses_an_objective_that_needs_the_host(fault):
 
 
 def test_host_scalars_pass_without_the_guard():
-    _, learner, memory = build(composed("agent=ddpg", "task=walker_run"))
+    _, learner, memory = build(composed("finetune", *DDPG))
     learner.learn(memory, Faulty(FAULTS["host_scalar"]), 0)

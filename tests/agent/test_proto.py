@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from agent.parts.prototypes import Prototypes, sinkhorn
+from tests.kit.configs import composed
 from tests.kit.objectives import (
     array,
     assert_learns_on_meta,
@@ -16,7 +17,6 @@ from tests.kit.objectives import (
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
@@ -234,7 +234,7 @@ def test_prototypes_take_turns_where_the_batch_is_small():
 
 
 def test_at_the_published_size_every_prototype_enqueues_one_row():
-    settings = composed("proto")["agent"]["objective"]
+    settings = composed("pretrain", "agent=proto", "preset=smoke")["agent"]["objective"]
     assert settings["num_protos"] == settings["candidates_per_row"] * 1024  # URLB's batch
 
 
@@ -279,8 +279,8 @@ def test_it_keeps_the_promises_of_an_objective(overrides):
 
 
 def test_fine_tuning_takes_over_the_whole_critic():
-    assert composed("proto")["learner"]["init_heads"] is True
-    assert composed("rnd")["learner"]["init_heads"] is False
+    assert composed("pretrain", "agent=proto", "preset=smoke")["learner"]["init_heads"] is True
+    assert composed("pretrain", "agent=rnd", "preset=smoke")["learner"]["init_heads"] is False
 
 
 @pytest.mark.parametrize("overrides", [("num_protos=17",), ("k=17",)])

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.agent.test_amped import rnd_error, running_variance
 from tests.kit.objectives import (
     assert_learns_on_meta,
     assert_rewards_are_sound,
@@ -19,6 +18,7 @@ from tests.kit.objectives import (
     make,
     make_batch,
 )
+from tests.kit.oracles import rnd_error, running_variance
 
 NEXT = "agent.objective.rnd_on=next_obs"
 SQUARED = "agent.objective.rnd_reward=squared_norm"

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from tests.agent.test_diayn import Fixed
+from tests.kit.configs import composed
 from tests.kit.objectives import (
     SKILLS,
+    Fixed,
     array,
     assert_learns_on_meta,
     assert_rewards_are_sound,
     assert_state_round_trip,
     assert_updates_lower,
     close,
-    composed,
     depends_on,
     make,
     make_batch,
@@ -178,7 +178,7 @@ def test_learning_stays_on_its_device():
 
 
 def test_the_config_is_that_of_urlb():
-    config = composed("smm")
+    config = composed("pretrain", "agent=smm", "preset=smoke")
     assert (config["skill_dim"], config["skill_interval"]) == (4, 0)
     assert config["agent"]["native_skills"] == {
         "name": "switching",

@@ -1,7 +1,6 @@
 """Rows of measures say what the estimators say of the snapshot's episodes; pictures show the walls
 and every skill."""
 
-import csv
 import math
 import shlex
 from functools import partial
@@ -9,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from agent.learners.policies import BetaPolicy
 from agent.policy import Policy
@@ -22,7 +20,9 @@ from analysis.maze.measure import COLUMNS
 from envs.maze.geometry import inside
 from envs.maze.lanes import Lanes
 from envs.maze.measures import coverage, covered, mi_grid
-from tests.agent.learners.test_ppo import ppo
+from tests.kit.cli import table
+from tests.kit.learners import make_ppo
+from tests.kit.pictures import nearest, pixels
 
 SKILLS = 3
 RUNS = [("tree_maze", "diayn"), ("square_maze", "amped")]
@@ -68,16 +68,6 @@ def command(run_main):
     return partial(run_main, maze.main)
 
 
-def table(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def pixels(path):
-    with Image.open(path) as image:
-        return np.array(image.convert("RGB")).astype(int)
-
-
 def compass():
     """A policy whose skills 0 and 1 go right and left, whatever they see."""
     network = BetaPolicy(2 + 2, 2, hidden_dim=1, layers=0)
@@ -114,7 +104,7 @@ def test_each_skill_acts_in_its_own_episodes():
 
 def test_a_learner_and_the_policy_in_its_snapshot_walk_alike():
     learner, lanes, skills = (
-        ppo(),
+        make_ppo(),
         Lanes("gymnasium:envs.maze:amped/TreeMaze-v0", 1),
         np.eye(SKILLS, dtype=np.float32),
     )
@@ -319,11 +309,6 @@ def test_a_snapshot_is_drawn_with_its_walls_and_a_colour_for_each_skill(
         assert side.sum() > 30
     found = [nearest(image, colour) for colour in maze_pictures.colours(SKILLS)]
     assert (np.array(found) < 12).all() and (image != 255).any(2).mean() < 0.5
-
-
-def nearest(image, colour):
-    """How far the most similar pixel is from a colour, in the channel that differs most."""
-    return np.abs(image - np.round(255 * colour)).max(2).min()
 
 
 @pytest.mark.parametrize("n", [3, 12, 25])

@@ -2,7 +2,6 @@
 drawn."""
 
 import argparse
-import csv
 import fcntl
 import math
 import os
@@ -24,10 +23,9 @@ from analysis.maze import rows as maze_rows
 from analysis.maze import tables as maze_tables
 from analysis.maze.episodes import load
 from experiment import definition as experiment
-from tests.analysis.test_analysis_maze import nearest, pixels
-from tests.kit.cli import assert_same_run, finish
-from tests.run.test_oracle import group_is_gone, wait_for
-from tests.run.test_resume import kill_after_checkpoint
+from tests.kit.cli import assert_same_run, finish, table
+from tests.kit.pictures import nearest, pixels
+from tests.kit.runs import group_is_gone, kill_after_checkpoint, stamps, wait_for
 from utils import ROOT, UserError
 
 QUICK = ("--episodes", "4", "--mine-steps", "20")
@@ -69,15 +67,6 @@ def described(found):
         (c["agent"]["name"], c["domain"]["name"], c["skill_dim"], c["seed"], c["preset"]["name"])
         for c in (run.config for run in found.runs)
     ]
-
-
-def table(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def stamps(root):
-    return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
 
 
 def train_here(cli, words):

@@ -3,7 +3,7 @@ killed submitter.
 
 Runs where Debian's packages are installed and this is root: apt-get install slurm-wlm munge
 (tests/kit/slurm_node.py). Job states as they change are printed: python -m pytest
-tests/test_slurm.py -s
+tests/experiment/test_slurm.py -s
 """
 
 import json
@@ -18,8 +18,8 @@ import pytest
 
 from experiment import graph
 from tests.kit.cli import assert_same_run, finish, process
+from tests.kit.runs import continued_from, has_checkpoint
 from tests.kit.slurm_node import lacking, one_node
-from tests.run.test_resume import continued_from
 from utils import ROOT
 
 pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking() or "can run")
@@ -102,9 +102,7 @@ def words_of(root, *more):
 
 
 def checkpointed(run, frame=30):
-    return lambda: any(
-        int(path.stem.split("_")[1]) >= frame for path in run.path.glob("checkpoint_*.pt")
-    )
+    return lambda: has_checkpoint(run.path, frame)
 
 
 def job_of(node, out, phase="pretrain"):

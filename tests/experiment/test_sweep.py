@@ -18,8 +18,14 @@ import sweep
 from experiment import cost, graph, local, slurm
 from experiment.board import Row, counts, table
 from tests.kit.cli import assert_same_run, finish, process
-from tests.run.test_oracle import group_is_gone, is_free, wait_for
-from tests.run.test_resume import continued_from, kill_after_checkpoint
+from tests.kit.runs import (
+    continued_from,
+    group_is_gone,
+    is_free,
+    kill_after_checkpoint,
+    stamps,
+    wait_for,
+)
 from utils import ROOT
 
 ONE = ("experiment=smoke", "methods=amped,ddpg", "seed=1", "task=walker_run")
@@ -45,14 +51,6 @@ def start(*args):
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-
-
-def stamps(root):
-    return {
-        path: path.stat().st_mtime_ns
-        for path in root.rglob("*")
-        if path.is_file() and "sweep" not in path.parts
-    }
 
 
 # --------------------------------------------------------------------------------------------- plan

@@ -190,7 +190,7 @@ def fly(
     flight, path = Flight(), root / "box"
     root.mkdir(parents=True, exist_ok=True)
     box = Box(path)
-    for aim in [*aims, *[None] * to_the_end]:
+    for aim in [*aims, None] if to_the_end else aims:
         box.clear()
         process = start(job.command(root, snapshots), path)
         hit = aim is not None and shoot(process, box, aim, rng, signum)

@@ -10,7 +10,7 @@ import torch
 
 from tests.faults.damage import cuts, flip, flips, outcome
 from tests.faults.same import compare, same_value
-from tests.run.test_resume import stop_at
+from tests.kit.runs import stop_at
 from utils import UserError, load_snapshot, load_torch, save_torch
 
 RUN = "pretrain/walker/amped/smoke/seed_1"

@@ -12,7 +12,7 @@ from run.logger import Table
 from tests.faults.damage import resize, small_disk
 from tests.faults.same import compare
 from tests.kit.cli import Output
-from tests.run.test_resume import stop_at
+from tests.kit.runs import stop_at
 from utils import ROOT, UserError, save_torch
 
 RUN = "pretrain/walker/amped/smoke/seed_1"

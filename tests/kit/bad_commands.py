@@ -171,10 +171,9 @@ def words(draw) -> Case:
         )
     )
     given = (word,) if word.startswith("experiment=") else ("experiment=smoke", word)
-    named = (
-        word.partition("=")[0].removeprefix("pretrain."),
-        *("agent=",) * word.startswith("methods="),
-    )
+    named = (word.partition("=")[0].removeprefix("pretrain."),)
+    if word.startswith("methods="):  # a method is named as the agent of its runs
+        named += ("agent=",)
     return Case(command, (*given, *more), named)
 
 

@@ -7,11 +7,10 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-from hydra import compose, initialize_config_dir
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from run.cli.schema import flatten
+from tests.kit.configs import composed
 from utils import ROOT
 
 GROUPS = {
@@ -113,9 +112,7 @@ class Case(NamedTuple):
 @functools.cache
 def leaves(script: str, words: tuple[str, ...]) -> dict[str, Any]:
     """Every key of a composed config with its value."""
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        cfg = compose(script, [*words, "preset=smoke"])
-    return flatten(OmegaConf.to_container(cfg, resolve=True))
+    return flatten(composed(script, *words, "preset=smoke"))
 
 
 def is_fixed(key: str) -> bool:
@@ -126,11 +123,12 @@ def is_fixed(key: str) -> bool:
 def wrong_values(key: str, value: Any) -> list[str]:
     """Of which each is wrong for this key."""
     last = key.rpartition(".")[2]
-    wrong = (
-        list(TYPES)
-        if not isinstance(value, str | None)
-        else ["[1,x]", "{a:1}", "", "3.5", *["true"] * (value != "auto" or last == "device")]
-    )  # auto, true or false
+    if isinstance(value, str | None):
+        wrong = ["[1,x]", "{a:1}", "", "3.5"]
+        if value != "auto" or last == "device":  # elsewhere it is auto, true or false
+            wrong.append("true")
+    else:
+        wrong = list(TYPES)
     if last not in MAY_BE_NULL:
         wrong.append("null")
     if isinstance(value, bool):
@@ -141,7 +139,7 @@ def wrong_values(key: str, value: Any) -> list[str]:
         wrong += ["true", "nan", "inf", "-inf", "1e308", "-7", BIG, f"-{BIG}"]
         if isinstance(value, int) and last not in REAL:
             wrong += ["2.5", "1e3"]
-        return wrong + ["0"] * (last in POSITIVE)
+        return [*wrong, "0"] if last in POSITIVE else wrong
     if value is None and last in (
         "snapshot_ts",
         "workers",
@@ -204,9 +202,13 @@ def unknown_options(draw) -> Case:
             st.text("aäß_9", min_size=3),
         )
     )
-    words = () if group in ("task", "skills") else ("agent=amped",) * (group != "agent")
-    script = "finetune" if group in ("task", "skills") else "pretrain"
-    words += ("task=walker_run",) * (group == "skills")
+    script, words = "pretrain", ("agent=amped",)
+    if group == "agent":
+        words = ()
+    elif group == "task":
+        script, words = "finetune", ()
+    elif group == "skills":
+        script, words = "finetune", ("task=walker_run",)
     return Case(script, (*words, f"{group}={name}"), (f"{group}=",))
 
 
@@ -237,9 +239,8 @@ def names(draw) -> Case:
             ]
         )
     )
-    return Case(
-        script, (*("task=walker_run",) * (script == "finetune"), f"{key}={outside}"), (key,)
-    )
+    words = ("task=walker_run",) if script == "finetune" else ()
+    return Case(script, (*words, f"{key}={outside}"), (key,))
 
 
 @st.composite

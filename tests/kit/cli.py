@@ -43,10 +43,15 @@ def finish(started: subprocess.Popen) -> Output:
     return Output(started.returncode, out, err)
 
 
+def table(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def rows(path: Path) -> list[dict[str, str]]:
-    """A CSV without the columns that a clock decides."""
-    with path.open() as file:
-        return [{k: v for k, v in row.items() if k not in CLOCK} for row in csv.DictReader(file)]
+    """The rows of a CSV without the columns that a clock decides."""
+    return [{k: v for k, v in row.items() if k not in CLOCK} for row in table(path)]
 
 
 def assert_same_run(a: Path, b: Path) -> None:

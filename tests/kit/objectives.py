@@ -2,11 +2,11 @@
 method owes."""
 
 import copy
-import functools
 import io
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
-import hydra
 import numpy as np
 import pytest
 import torch
@@ -16,27 +16,19 @@ from agent.base import Objective
 from agent.skills.sources import SkillSpace
 from replay_buffer import Batch
 from run.build import make_objective
-from run.cli.schema import resolve
-from tests.agent import test_meta_device  # the guard that refuses tensors on the host
-from utils import CONFIGS, Streams, UserError
+from tests.kit import meta
+from tests.kit.configs import composed
+from utils import Streams, UserError
 
 torch.set_num_threads(1)
 ENV = SimpleNamespace(obs_dim=4, action_dim=2)
 SIZE, SKILLS = 24, 4
 
 
-@functools.cache
-def composed(agent: str, *overrides: str) -> dict:
-    """The config of `pretrain.py agent=<agent> preset=smoke <overrides>`. Shared: do not write into
-    it."""
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return resolve(hydra.compose("pretrain", [f"agent={agent}", "preset=smoke", *overrides]))
-
-
 def make(agent: str, *overrides: str, seed: int = 0) -> Objective:
     """The method's objective for 4-d states and 2-d actions; skill_dim=... among the overrides
     where it matters."""
-    config = composed(agent, *overrides)
+    config = composed("pretrain", f"agent={agent}", "preset=smoke", *overrides)
     torch.manual_seed(seed)
     dim = SkillSpace(config["agent"]["skill_space"], config["skill_dim"]).dim
     return make_objective(config, ENV, dim, Streams(seed))
@@ -76,6 +68,24 @@ def close(actual: torch.Tensor, expected, rtol: float = 2e-4, atol: float = 1e-6
     np.testing.assert_allclose(
         array(actual), np.asarray(expected, np.float64), rtol=rtol, atol=atol
     )
+
+
+class Fixed(torch.nn.Module):
+    """Stands in for a network whose output is known."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output if isinstance(output, tuple) else torch.as_tensor(output)
+
+    def forward(self, *_):
+        return self.output
+
+
+def silence(*nets: torch.nn.Module) -> None:
+    """Networks whose output is zero from now on."""
+    for net in nets:
+        for parameter in net.parameters():
+            torch.nn.init.zeros_(parameter)
 
 
 def assert_rewards_are_sound(objective: Objective, **batch) -> None:
@@ -154,31 +164,23 @@ def depends_on(objective: Objective, stream: str, **batch) -> set[str]:
     return found
 
 
-def moved(objective: Objective, action) -> set[str]:
-    """First names of parameters and buffers that `action()` changes."""
+def moved(objective: Objective, action: Callable[[], Any], within: str | None = None) -> set[str]:
+    """First names of parameters and buffers that `action()` changes; of the module named `within`
+    the second names too."""
     before = copy.deepcopy({k: v for k, v in objective.state_dict().items() if torch.is_tensor(v)})
     action()
     after = objective.state_dict()
-    return {
-        name.split(".")[0] for name, value in before.items() if not torch.equal(value, after[name])
-    }
+    changed = [
+        name.split(".") for name, value in before.items() if not torch.equal(value, after[name])
+    ]
+    return {".".join(parts[:2]) if parts[0] == within else parts[0] for parts in changed}
 
 
-def assert_learns_on_meta(agent: str, *overrides: str) -> None:
+def assert_learns_on_meta(agent: str, *overrides: str, phase: str = "pretrain") -> None:
     """Two whole updates on the device that has shapes and no values: nothing there asks for a
     value."""
-    objective, learner, memory = test_meta_device.build(
-        test_meta_device.composed(f"agent={agent}", *overrides)
-    )
-    for step in (0, 2):  # the second finds optimisers that have a state
-        metrics = test_meta_device.learn(objective, learner, memory, step)
-        assert all(
-            m.device.type == "meta" and m.ndim == 0 and not m.requires_grad
-            for m in metrics.values()
-        )
-    assert {
-        t.device.type for m in (objective, learner) for t in (*m.parameters(), *m.buffers())
-    } == {"meta"}
+    config = composed(phase, f"agent={agent}", "preset=smoke", *overrides)
+    meta.learn_twice(*meta.build(config))
 
 
 def assert_unknown_reading_is_named(agent: str, key: str) -> None:

@@ -90,7 +90,9 @@ def run_here(case) -> Output:
         try:
             if case.command in SCRIPTS:
                 sized = any(word.startswith(("preset", "-")) for word in case.words)
-                sys.argv = [f"{case.command}.py", *case.words, *("preset=smoke",) * (not sized)]
+                sys.argv = [f"{case.command}.py", *case.words]
+                if not sized:
+                    sys.argv.append("preset=smoke")
                 guard.started = False
                 SCRIPTS[case.command].main()
             else:

@@ -13,9 +13,9 @@ import yaml
 import envs
 from agent.policy import load_policy
 from tests.kit.cli import finish, process, rows
+from tests.kit.configs import AGENTS
 from utils import ROOT, UserError, load_snapshot, save_torch
 
-AGENTS = sorted(p.stem for p in (ROOT / "configs/agent").glob("*.yaml"))
 TASKS = sorted(p.stem for p in (ROOT / "configs/task").glob("*.yaml"))
 
 

@@ -4,20 +4,14 @@ to."""
 import re
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from run.cli.schema import RULES, flatten, resolve
+from run.cli.schema import RULES, flatten
 from run.directory import variant_name
+from tests.kit.configs import AGENTS, composed
 from utils import ROOT, UserError
 
-AGENTS = sorted(p.stem for p in (ROOT / "configs/agent").glob("*.yaml"))
 PRESETS = ("paper", "cpu", "smoke")
-
-
-def composed(phase: str, *overrides: str) -> dict:
-    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
-        return resolve(compose(phase, list(overrides)))
 
 
 def register() -> list[list[str]]:

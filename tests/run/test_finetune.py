@@ -9,7 +9,7 @@ import torch
 
 from agent.policy import load_policy
 from tests.kit.cli import assert_same_run, rows
-from tests.run.test_resume import stop_at
+from tests.kit.runs import stop_at
 from utils import load_snapshot, load_torch
 
 AGENTS = ("amped", "amped_release", "diayn", "becl", "cesd", "comsd", "metra_discrete")

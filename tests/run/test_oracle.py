@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.kit.cli import assert_same_run, finish, process
-from tests.run.test_resume import kill_after_checkpoint
+from tests.kit.runs import group_is_gone, is_free, kill_after_checkpoint, stamps, wait_for
 
 SKILLS = 2
 PENDULUM = "gymnasium:Pendulum-v1"
@@ -120,10 +120,6 @@ def assert_table(out, result):
     )
 
 
-def files(root):
-    return {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
-
-
 def start(root, snapshot, *args):
     """An oracle as a user starts it, with a process group of its own."""
     return process(
@@ -138,33 +134,6 @@ def start(root, snapshot, *args):
         *args,
         start_new_session=True,
     )
-
-
-def wait_for(condition, what):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
-def group_is_gone(group):
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
-def is_free(directory):
-    """No process holds the lock of a run directory."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True
 
 
 # -------------------------------------------------------------------------------------- undisturbed
@@ -195,7 +164,7 @@ def test_an_oracle_is_its_skills_finetuned_alone_and_their_mean_and_best(cli, pr
         assert float(row["return_mean"]) == pytest.approx(r["score"], rel=1e-5)
         assert float(row["zero_shot"]) == pytest.approx(r["curve"][0]["return_mean"], rel=1e-5)
 
-    before = files(cli.root)
+    before = stamps(cli.root)
     again = cli(
         "finetune", *TASK, "skills=oracle", "skills.workers=1"
     )  # workers are no setting: the same directory
@@ -205,7 +174,7 @@ def test_an_oracle_is_its_skills_finetuned_alone_and_their_mean_and_best(cli, pr
     assert (
         alone.code == 0 and f"{where(cli.root, 'fixed_1')} is finished; nothing to do" in alone.out
     )
-    assert files(cli.root) == before
+    assert stamps(cli.root) == before
 
 
 def test_without_training_frames_an_oracle_is_the_zero_shot_return_of_every_skill(
@@ -232,12 +201,12 @@ def test_a_skill_whose_directory_holds_another_setting_is_refused_before_anythin
         "finetune", *TASK, "skills=fixed", "skills.index=1", "learner.lr=0.5", "num_train_frames=0"
     )
     assert other.code == 0
-    before = files(cli.root)
+    before = stamps(cli.root)
     refused = cli("finetune", *TASK, "skills=oracle")
     assert refused.code == 2 and refused.err.count("\n") == 1 and refused.out == ""
     assert f"{where(cli.root, 'fixed_1')} holds a run with other settings" in refused.err
     assert "learner.lr (0.5 there, 0.001 here)" in refused.err
-    assert files(cli.root) == before and not where(cli.root, "fixed_0").exists()
+    assert stamps(cli.root) == before and not where(cli.root, "fixed_0").exists()
     assert not where(cli.root, "oracle").exists()
 
 

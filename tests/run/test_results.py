@@ -17,9 +17,9 @@ import envs
 from analysis.choices import BINS, draw, shares
 from run import results
 from tests.kit.cli import rows
-from tests.run.test_config import composed
-from tests.run.test_resume import stop_at
-from tests.test_replay import Diary, what_happens
+from tests.kit.configs import composed
+from tests.kit.replay import Diary, what_happens
+from tests.kit.runs import stop_at
 from utils import ROOT, load_torch, save_torch, versions
 
 EXPERTS = {

@@ -2,44 +2,14 @@
 
 import re
 import signal
-import time
 
 import pytest
 
 from run.directory import RunDirectory
 from tests.kit.cli import assert_same_run, finish, process, rows
+from tests.kit.runs import continued_from, kill_after_checkpoint, stamps, stop_at
 
 DOMAINS = ("walker", "quadruped", "jaco")
-
-
-def kill_after_checkpoint(started, path, frame: int, signum: int) -> None:
-    """Send a signal once the run has saved a checkpoint at `frame` or later."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and started.poll() is None:
-        if any(int(p.stem.split("_")[1]) >= frame for p in path.glob("checkpoint_*.pt")):
-            started.send_signal(signum)
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"the run ended before frame {frame}: {started.communicate()}")
-
-
-def continued_from(out: str) -> int:
-    return int(re.search(r"continuing at frame ([\d,]+)", out)[1].replace(",", ""))
-
-
-def stop_at(monkeypatch, frame: int) -> None:
-    """The next run gets a SIGTERM at this frame; a run that continues there goes on."""
-    from run.loop import Runner
-
-    border = Runner._at_border
-
-    def interrupt(self):
-        self.signum = (
-            signal.SIGTERM if self.frame == frame and self.step > self.resumed_at else self.signum
-        )
-        return border(self)
-
-    monkeypatch.setattr(Runner, "_at_border", interrupt)
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -115,10 +85,10 @@ def test_same_seed_same_numbers_and_another_seed_others(cli):
 
 def test_a_finished_run_says_so_and_does_nothing(cli):
     assert cli("pretrain").code == 0
-    before = {p: p.stat().st_mtime_ns for p in cli.root.rglob("*") if p.is_file()}
+    before = stamps(cli.root)
     again = cli("pretrain")
     assert again.code == 0 and "is finished" in again.out
-    assert before == {p: p.stat().st_mtime_ns for p in cli.root.rglob("*") if p.is_file()}
+    assert stamps(cli.root) == before
 
 
 def test_another_thread_count_is_refused_on_an_unfinished_run(cli, monkeypatch):

@@ -9,95 +9,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agent.base import Objective, TaskReward
+from agent.base import TaskReward
 from agent.learners.ddpg import DDPG, clipped_noise
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.networks import Actor, Critic
-from replay_buffer import Batch
-from utils import Streams, UserError, stream_seed, weights
-
-OBS, ACT, SKILL, B = 5, 2, 3, 12
-SETTINGS = dict(
-    hidden_dim=16,
-    layers=1,
-    action_input="trunk",
-    critic_heads="shared",
-    surgery_scope="critic",
-    lr=1e-3,
-    batch_size=B,
-    critic_target_tau=0.01,
-    stddev=0.2,
-    stddev_clip=0.3,
-    update_every_steps=2,
-    num_seed_steps=10,
-    init_critic=True,
-    init_heads=False,
-    sync_target=True,
-    frozen=False,
-    conflict_every_updates=0,
-    conflict_samples=64,
+from tests.kit.learners import (
+    ACT,
+    OBS,
+    SETTINGS,
+    SKILLS,
+    TWO,
+    B,
+    Tape,
+    make_batch,
+    make_ddpg,
+    task_and_negative,
 )
-TWO = ("diversity", "exploration")
-
-
-def make(*, streams=("task",), surgery=None, seed=0, init=0, **changes):
-    torch.manual_seed(init)
-    return DDPG(
-        obs_dim=OBS,
-        action_dim=ACT,
-        skill_dim=SKILL,
-        streams=streams,
-        surgery=surgery or SumGradients(),
-        rng=Streams(seed),
-        **{**SETTINGS, **changes},
-    )
-
-
-def make_batch(seed=0, size=B):
-    g = torch.Generator().manual_seed(seed)
-    skill = F.one_hot(torch.randint(SKILL, (size,), generator=g), SKILL).float()
-    discount = (
-        0.970299 * (torch.rand(size, 1, generator=g) < 0.8).float()
-    )  # some rows end in a true terminal
-    return Batch(
-        obs=torch.randn(size, OBS, generator=g),
-        action=torch.rand(size, ACT, generator=g) * 2 - 1,
-        reward=torch.randn(size, 1, generator=g),
-        discount=discount,
-        next_obs=torch.randn(size, OBS, generator=g),
-        skill=skill,
-        next_obs_1=torch.randn(size, OBS, generator=g),
-    )
-
-
-class Tape:
-    """A memory that plays given batches in order."""
-
-    def __init__(self, *seeds):
-        self.batches = [make_batch(seed) for seed in seeds]
-
-    def __len__(self):
-        return len(self.batches)
-
-    def sample(self, batch_size):
-        assert batch_size == B
-        return self.batches.pop(0)
-
-
-class Given(Objective):
-    """Streams that are fixed functions of the batch."""
-
-    def __init__(self, streams, functions):
-        super().__init__()
-        self.streams, self.functions = streams, functions
-
-    def rewards(self, batch):
-        return {name: f(batch) for name, f in zip(self.streams, self.functions, strict=True)}, {}
-
-
-def task_and_negative():
-    return Given(TWO, (lambda b: b.reward, lambda b: -2 * b.reward + b.obs[:, :1]))
-
+from utils import Streams, UserError, stream_seed, weights
 
 # ---- a plain transcription: weights in a dictionary, forward passes and updates written out
 
@@ -247,7 +175,7 @@ def test_weights_start_orthogonal_and_biases_zero(layers):
 
 
 def test_the_networks_compute_what_the_plain_transcription_computes():
-    learner, batch = make(), make_batch()
+    learner, batch = make_ddpg(), make_batch()
     x = torch.cat([batch.obs, batch.skill], 1)
     torch.testing.assert_close(learner.actor(x), plain_actor(plain_weights(learner.actor), x))
     q = plain_critic(plain_weights(learner.critic), x, batch.action)
@@ -255,7 +183,7 @@ def test_the_networks_compute_what_the_plain_transcription_computes():
 
 
 def test_the_target_starts_as_the_critic_and_takes_no_gradient():
-    learner = make()
+    learner = make_ddpg()
     assert all(
         torch.equal(v, weights(learner.target)[k]) for k, v in weights(learner.critic).items()
     )
@@ -289,13 +217,13 @@ def test_the_action_is_clipped_and_its_gradient_passes_straight_through():
 
 def acting(learner, count=1, step=100, explore=True, obs=None, skill=None):
     obs = np.linspace(-1, 1, OBS).astype(np.float32) if obs is None else obs
-    skill = np.eye(SKILL, dtype=np.float32)[0] if skill is None else skill
+    skill = np.eye(SKILLS, dtype=np.float32)[0] if skill is None else skill
     return np.array([learner.act(obs, skill, step, explore=explore) for _ in range(count)])
 
 
 def test_the_mean_alone_acts_when_not_exploring():
-    learner = make()
-    obs, skill = np.linspace(-1, 1, OBS).astype(np.float32), np.eye(SKILL, dtype=np.float32)[1]
+    learner = make_ddpg()
+    obs, skill = np.linspace(-1, 1, OBS).astype(np.float32), np.eye(SKILLS, dtype=np.float32)[1]
     mean = plain_actor(plain_weights(learner.actor), torch.from_numpy(np.concatenate([obs, skill])))
     for step in (0, 100):  # no warm-up in an evaluation
         action = acting(learner, 3, step, explore=False, skill=skill)
@@ -304,7 +232,7 @@ def test_the_mean_alone_acts_when_not_exploring():
 
 
 def test_warm_up_acts_uniformly_until_the_seed_steps_are_over():
-    learner = make(num_seed_steps=10)
+    learner = make_ddpg(num_seed_steps=10)
     for p in learner.actor.head[-1].parameters():
         torch.nn.init.constant_(p, 5.0)  # a policy that warm-up must not follow
     action = acting(learner, 4000, step=9)
@@ -317,7 +245,7 @@ def test_warm_up_acts_uniformly_until_the_seed_steps_are_over():
 
 
 def test_exploration_adds_unclipped_normal_noise_around_the_mean():
-    learner = make()
+    learner = make_ddpg()
     for p in learner.actor.head[-1].parameters():
         torch.nn.init.zeros_(p)
     action = acting(learner, 4000)
@@ -329,14 +257,14 @@ def test_exploration_adds_unclipped_normal_noise_around_the_mean():
 
 
 def test_explored_actions_stay_inside_the_bounds():
-    learner = make()
+    learner = make_ddpg()
     torch.nn.init.constant_(learner.actor.head[-1].bias, 30.0)
     action = acting(learner, 200)
     assert action.dtype == np.float32 and action.max() < 1 and (action > 0.99999).sum() > 100
 
 
 def test_acting_and_learning_draw_from_separate_streams():
-    left, right = make(), make()
+    left, right = make_ddpg(), make_ddpg()
     acting(left, 20)
     left.learn(Tape(0), TaskReward(), 0)
     right.learn(Tape(0), TaskReward(), 0)
@@ -353,14 +281,14 @@ def test_acting_and_learning_draw_from_separate_streams():
 def test_learning_starts_after_the_seed_steps_and_comes_every_second_step(
     seed_steps, every, total, updates
 ):
-    learner = make(num_seed_steps=seed_steps, update_every_steps=every)
+    learner = make_ddpg(num_seed_steps=seed_steps, update_every_steps=every)
     due = [step for step in range(total) if learner.due(Tape(0), step)]
     assert len(due) == updates
     assert all(step >= seed_steps and step % every == 0 for step in due)
 
 
 def test_nothing_is_due_while_the_memory_has_no_transition():
-    assert not make().due(Tape(), 10) and make().due(Tape(0), 10)
+    assert not make_ddpg().due(Tape(), 10) and make_ddpg().due(Tape(0), 10)
 
 
 # ---- targets and losses
@@ -368,7 +296,7 @@ def test_nothing_is_due_while_the_memory_has_no_transition():
 
 @pytest.mark.parametrize("heads", ["shared", "per_stream"])
 def test_targets_are_the_reward_plus_the_discounted_smaller_q(heads):
-    learner, batch = make(streams=TWO, critic_heads=heads, seed=3), make_batch(1)
+    learner, batch = make_ddpg(streams=TWO, critic_heads=heads, seed=3), make_batch(1)
     for p in learner.target.parameters():
         p.data += 0.1 * torch.randn(p.shape)  # target and critic differ
     rewards = {"diversity": batch.reward, "exploration": batch.obs[:, :1]}
@@ -389,7 +317,7 @@ def test_targets_are_the_reward_plus_the_discounted_smaller_q(heads):
 
 
 def test_shared_heads_give_both_streams_the_same_bootstrap():
-    learner, batch = make(streams=TWO), make_batch(2)
+    learner, batch = make_ddpg(streams=TWO), make_batch(2)
     rewards = {"diversity": batch.reward, "exploration": 3 * batch.reward}
     y = learner.targets(batch, rewards)
     bootstrap = [y[name] - rewards[name] for name in TWO]
@@ -399,7 +327,7 @@ def test_shared_heads_give_both_streams_the_same_bootstrap():
 
 @pytest.mark.parametrize("heads", ["shared", "per_stream"])
 def test_critic_losses_are_the_two_mean_squared_errors(heads):
-    learner, batch = make(streams=TWO, critic_heads=heads), make_batch(1)
+    learner, batch = make_ddpg(streams=TWO, critic_heads=heads), make_batch(1)
     targets = {"diversity": batch.reward, "exploration": batch.obs[:, :1]}
     losses = learner.critic_losses(batch, targets, {})
     with torch.no_grad():
@@ -419,7 +347,7 @@ def test_critic_losses_are_the_two_mean_squared_errors(heads):
 
 
 def test_a_learning_step_is_a_plain_ddpg_update():
-    learner = make(seed=5)
+    learner = make_ddpg(seed=5)
     plain, tape, first = PlainDDPG(learner, seed=5), Tape(*range(5)), plain_weights(learner)
     for step, batch in enumerate(list(tape.batches)):
         learner.learn(tape, TaskReward(), 2 * step)
@@ -432,7 +360,7 @@ def test_a_learning_step_is_a_plain_ddpg_update():
 
 
 def test_the_target_moves_by_one_percent_towards_the_updated_critic():
-    learner = make()
+    learner = make_ddpg()
     before = plain_weights(learner.target)
     learner.learn(Tape(0), TaskReward(), 0)
     for name, w in weights(learner.target).items():
@@ -442,7 +370,7 @@ def test_the_target_moves_by_one_percent_towards_the_updated_critic():
 
 
 def test_the_update_reports_what_it_did():
-    learner, batch = make(streams=TWO), make_batch()
+    learner, batch = make_ddpg(streams=TWO), make_batch()
     metrics = learner.learn(Tape(0), task_and_negative(), 0)
     assert metrics["reward/diversity"].item() == pytest.approx(batch.reward.mean().item(), abs=1e-6)
     other = -2 * batch.reward + batch.obs[:, :1]
@@ -478,12 +406,12 @@ class Counting(TaskReward):
 def test_the_last_of_several_fresh_batches_serves_the_learner():
     objective, tape = Counting(), Tape(0, 1, 2)
     expected = [(b.obs[0, 0].item(), last) for b, last in zip(tape.batches, (False, False, True))]
-    make().learn(tape, objective, 0)
+    make_ddpg().learn(tape, objective, 0)
     assert objective.seen == expected and objective.rewarded == expected[-1][0] and len(tape) == 0
 
 
 def test_the_actors_step_leaves_the_critic_alone():
-    learner = make()
+    learner = make_ddpg()
     for p in learner.critic.parameters():
         p.grad = torch.full_like(p, 7.0)
     before, actor = plain_weights(learner.critic), plain_weights(learner.actor)
@@ -502,7 +430,7 @@ def test_the_actors_step_leaves_the_critic_alone():
     ],
 )
 def test_two_equal_rewards_give_twice_the_gradient_of_one(surgery):
-    single, double, batch = make(), make(streams=TWO, surgery=surgery), make_batch(3)
+    single, double, batch = make_ddpg(), make_ddpg(streams=TWO, surgery=surgery), make_batch(3)
     single.update_critic(batch, {"task": batch.reward}, {})
     double.update_critic(batch, {"diversity": batch.reward, "exploration": batch.reward}, {})
     torch.testing.assert_close(
@@ -529,7 +457,9 @@ class Recorder:
 @pytest.mark.parametrize("scope", ["critic", "actor", "all"])
 def test_only_the_networks_in_scope_get_surgery(scope):
     recorder = Recorder()
-    learner = make(streams=TWO, surgery=recorder, critic_heads="per_stream", surgery_scope=scope)
+    learner = make_ddpg(
+        streams=TWO, surgery=recorder, critic_heads="per_stream", surgery_scope=scope
+    )
     twin = copy.deepcopy(learner)  # same weights and noise, no surgery at all
     twin.critic_surgery = twin.actor_surgery = SumGradients()
     metrics = learner.learn(Tape(0), task_and_negative(), 0)
@@ -550,7 +480,9 @@ def test_only_the_networks_in_scope_get_surgery(scope):
 
 def test_per_stream_heads_learn_from_their_own_stream_only():
     recorder = Recorder()
-    learner = make(streams=TWO, surgery=recorder, critic_heads="per_stream", surgery_scope="all")
+    learner = make_ddpg(
+        streams=TWO, surgery=recorder, critic_heads="per_stream", surgery_scope="all"
+    )
     learner.learn(Tape(0), task_and_negative(), 0)
     names = [name for name, _ in learner.critic.named_parameters()]
     sizes = [p.numel() for p in learner.critic.parameters()]
@@ -564,7 +496,7 @@ def test_per_stream_heads_learn_from_their_own_stream_only():
 
 def test_the_actor_climbs_each_streams_own_q():
     recorder, batch = Recorder(), make_batch(4)
-    learner = make(
+    learner = make_ddpg(
         streams=TWO, surgery=recorder, critic_heads="per_stream", surgery_scope="actor", seed=2
     )
     actor, critic = plain_weights(learner.actor), plain_weights(learner.critic)
@@ -590,7 +522,7 @@ def test_surgery_on_the_actor_needs_a_q_per_stream(scope):
     with pytest.raises(
         UserError, match=f"surgery_scope={scope} needs learner.critic_heads=per_stream"
     ):
-        make(streams=TWO, surgery_scope=scope)
+        make_ddpg(streams=TWO, surgery_scope=scope)
 
 
 @pytest.mark.parametrize(
@@ -599,7 +531,7 @@ def test_surgery_on_the_actor_needs_a_q_per_stream(scope):
 def test_an_unknown_reading_names_the_choices(change):
     ((key, value),) = change.items()
     with pytest.raises(UserError, match=f"learner.{key}={value} is not known; choose from"):
-        make(**change)
+        make_ddpg(**change)
 
 
 # ---- per-sample conflict
@@ -625,7 +557,7 @@ def looped_conflict(learner, batch, targets, samples):
 @pytest.mark.parametrize("samples", [5, 20])  # below and above the chunk of 8
 def test_sample_conflict_is_the_share_of_samples_whose_gradients_oppose(heads, samples):
     learner, batch = (
-        make(streams=TWO, critic_heads=heads, conflict_samples=samples),
+        make_ddpg(streams=TWO, critic_heads=heads, conflict_samples=samples),
         make_batch(6, size=40),
     )
     targets = {"diversity": batch.reward, "exploration": batch.obs[:, :1] + 0.5 * batch.reward}
@@ -638,7 +570,7 @@ def test_sample_conflict_is_the_share_of_samples_whose_gradients_oppose(heads, s
 
 
 def test_sample_conflict_is_measured_every_so_many_updates():
-    learner = make(streams=TWO, conflict_every_updates=3)
+    learner = make_ddpg(streams=TWO, conflict_every_updates=3)
     measured = [
         step
         for step in range(0, 26, 2)
@@ -648,7 +580,7 @@ def test_sample_conflict_is_measured_every_so_many_updates():
 
 
 def test_measuring_the_conflict_changes_nothing():
-    left, right = (make(streams=TWO, conflict_every_updates=every) for every in (0, 1))
+    left, right = (make_ddpg(streams=TWO, conflict_every_updates=every) for every in (0, 1))
     for step in (0, 2):
         left.learn(Tape(step), task_and_negative(), step)
         right.learn(Tape(step), task_and_negative(), step)
@@ -664,10 +596,13 @@ def test_measuring_the_conflict_changes_nothing():
     "heads", ["shared", "per_stream"]
 )  # the old heads do not matter, nor their shape
 def test_a_warm_start_keeps_the_actor_and_the_critics_trunk(init_critic, sync_target, heads):
-    old = make(init=1, streams=TWO, critic_heads=heads)
+    old = make_ddpg(init=1, streams=TWO, critic_heads=heads)
     for step in range(3):
         old.learn(Tape(step), task_and_negative(), step)
-    new, fresh = make(init=2, init_critic=init_critic, sync_target=sync_target), make(init=2)
+    new, fresh = (
+        make_ddpg(init=2, init_critic=init_critic, sync_target=sync_target),
+        make_ddpg(init=2),
+    )
     new.warm_start(weights(old))
     state, before, pretrained = weights(new), weights(fresh), weights(old)
     for name, w in state.items():
@@ -686,7 +621,7 @@ def test_a_warm_start_keeps_the_actor_and_the_critics_trunk(init_critic, sync_ta
 
 
 def test_a_warm_start_shares_no_memory_with_what_it_came_from():
-    old, new = make(init=1), make(init=2)
+    old, new = make_ddpg(init=1), make_ddpg(init=2)
     new.warm_start(weights(old))
     before = plain_weights(old)
     new.learn(Tape(0), TaskReward(), 0)
@@ -702,7 +637,7 @@ def test_learning_continues_from_a_checkpoint_bit_for_bit(heads):
         return rng, DDPG(
             obs_dim=OBS,
             action_dim=ACT,
-            skill_dim=SKILL,
+            skill_dim=SKILLS,
             streams=TWO,
             surgery=surgery,
             rng=rng,
@@ -727,7 +662,7 @@ def test_learning_continues_from_a_checkpoint_bit_for_bit(heads):
 
 
 def test_snapshots_of_weights_leave_the_optimisers_out():
-    learner = make()
+    learner = make_ddpg()
     learner.learn(Tape(0), TaskReward(), 0)
     assert {name.partition(".")[0] for name in weights(learner)} == {"actor", "critic", "target"}
     assert set(learner.state_dict()) - set(weights(learner)) == {"_extra_state"}

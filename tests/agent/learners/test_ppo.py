@@ -10,33 +10,18 @@ import torch.distributions as D
 import torch.nn.functional as F
 from scipy import integrate, stats
 
-from agent.base import Objective
 from agent.learners.policies import BetaPolicy, TanhGaussian
 from agent.learners.ppo import Rollout, gae
 from agent.parts.moments import InputNorm
 from agent.policy import load_policy
 from envs.maze.lanes import Lanes
-from run.build import make_learner
-from tests.agent.test_agents import PRETRAINED, undocumented
-from tests.agent.test_meta_device import composed
 from tests.kit.cli import assert_same_run, rows
-from tests.run.test_resume import stop_at
-from utils import Streams, load_snapshot
+from tests.kit.configs import PRETRAINED, composed
+from tests.kit.learners import SKILLS, Given, make_ppo
+from tests.kit.runs import stop_at, undocumented
+from utils import load_snapshot
 
-T, N, SKILLS = 6, 5, 3
-ENV = type("Env", (), {"obs_dim": 2, "action_dim": 2})
-
-
-def ppo(*overrides, streams=("a", "b"), surgery="sum", skills=SKILLS, seed=1):
-    config = composed("agent=amped", "domain=tree_maze", f"surgery={surgery}", *overrides)
-    torch.manual_seed(seed)
-    return make_learner(
-        {**config, "surgery": {**config["surgery"], "first": "a", "p": 0.5}},
-        ENV,
-        skills,
-        streams,
-        Streams(seed),
-    )
+T, N = 6, 5  # steps and lanes of a rollout
 
 
 def rollout(learner, seed=0, steps=T, lanes=N):
@@ -48,17 +33,6 @@ def rollout(learner, seed=0, steps=T, lanes=N):
     with torch.no_grad():
         action = learner.policy.sample(torch.cat([obs[:-1], skill], 2), rng)
     return Rollout(obs[:-1], action, torch.zeros(steps, lanes), obs[1:], skill)
-
-
-class Given(Objective):
-    """Rewards that are functions of the batch."""
-
-    def __init__(self, **functions):
-        super().__init__()
-        self.functions, self.streams = functions, tuple(functions)
-
-    def rewards(self, batch):
-        return {name: f(batch) for name, f in self.functions.items()}, {}
 
 
 def right(batch):
@@ -105,7 +79,7 @@ def test_with_lambda_one_an_advantage_is_the_return_minus_the_value():
 
 
 def test_advantages_use_the_value_of_the_last_state_and_each_streams_own_head():
-    learner = ppo()
+    learner = make_ppo()
     r = rollout(learner)
     reward = torch.randn(T, N, 2)
     advantage, target = learner.advantages(r, reward)
@@ -123,7 +97,7 @@ def test_advantages_use_the_value_of_the_last_state_and_each_streams_own_head():
 @pytest.mark.parametrize("norm", ["per_stream", "joint", "none"])
 def test_normalisation_of_advantages(norm):
     advantage = torch.randn(T, N, 2) * torch.tensor([1.0, 100.0]) + 3
-    ours = ppo(f"learner.adv_norm={norm}").normalize(advantage)
+    ours = make_ppo(f"learner.adv_norm={norm}").normalize(advantage)
     centred = advantage - advantage.mean((0, 1))
     if norm == "per_stream":
         torch.testing.assert_close(ours.std((0, 1)), torch.ones(2))
@@ -139,7 +113,7 @@ def test_rewards_are_centred_and_divided_by_their_running_deviation():
     raw = [5 + torch.randn(20_000, 2, generator=rng) * torch.tensor([2.0, 20.0]) for _ in range(3)]
     scaled = {}
     for kind in ("per_stream", "joint", "none"):
-        learner = ppo(f"learner.reward_scale={kind}")
+        learner = make_ppo(f"learner.reward_scale={kind}")
         for r in raw:
             scaled[kind] = learner.scale(r)
     torch.testing.assert_close(scaled["per_stream"].std(0), torch.ones(2), rtol=0.02, atol=0)
@@ -197,7 +171,7 @@ def test_layers_are_those_of_the_yaml():
     for layers in (2, 3):
         sizes = [
             tuple(m.weight.shape)
-            for m in ppo(f"learner.layers={layers}", "preset=cpu").policy.net
+            for m in make_ppo(f"learner.layers={layers}", "preset=cpu").policy.net
             if isinstance(m, torch.nn.Linear)
         ]
         assert sizes == [(128, 5), *[(128, 128)] * (layers - 1), (4, 128)]
@@ -207,7 +181,7 @@ def test_layers_are_those_of_the_yaml():
 
 
 def test_the_losses_are_the_clipped_surrogate_and_half_the_squared_error():
-    learner = ppo()
+    learner = make_ppo()
     b = 12
     x, action = torch.randn(b, 2 + SKILLS), torch.rand(b, 2) * 1.8 - 0.9
     advantage, target, old = torch.randn(b, 2), torch.randn(b, 2), torch.randn(b) * 0.5
@@ -239,7 +213,7 @@ def gradient(learner, objective, r):
 def test_without_surgery_a_minibatch_steps_along_the_gradient_of_the_summed_losses(
     policy, layers, heads
 ):
-    learner = ppo(
+    learner = make_ppo(
         f"learner.policy={policy}",
         f"learner.layers={layers}",
         f"learner.value_heads={heads}",
@@ -282,7 +256,7 @@ def test_two_equal_streams_give_twice_the_gradient_of_one(surgery, scope):
         f"learner.surgery_scope={scope}",
         "learner.value_heads=shared",
     )
-    one, two = ppo(*whole, streams=("a",), surgery=surgery), ppo(*whole, surgery=surgery)
+    one, two = make_ppo(*whole, streams=("a",), surgery=surgery), make_ppo(*whole, surgery=surgery)
     same = {k: v for k, v in one.state_dict().items() if k.startswith(("policy.", "value."))}
     two.load_state_dict({**two.state_dict(), **same})
     r = rollout(one)
@@ -303,7 +277,7 @@ def test_opposed_streams_keep_one_of_them_where_the_scope_says_and_cancel_elsewh
         "learner.entropy_weight=0",
         f"learner.surgery_scope={scope}",
     )
-    one, two = ppo(*whole, streams=("a",)), ppo(*whole, surgery=surgery)
+    one, two = make_ppo(*whole, streams=("a",)), make_ppo(*whole, surgery=surgery)
     two.policy.load_state_dict(one.policy.state_dict())
     r = rollout(one)
     with torch.no_grad():  # no values: the advantages of the two are exactly opposed
@@ -318,7 +292,7 @@ def test_opposed_streams_keep_one_of_them_where_the_scope_says_and_cancel_elsewh
 
 
 def test_every_row_is_used_once_per_epoch():
-    learner = ppo("learner.minibatches=4")
+    learner = make_ppo("learner.minibatches=4")
     seen = list(learner.minibatch_rows(30, epochs=3))
     assert len(seen) == 12
     for epoch in range(3):
@@ -328,7 +302,7 @@ def test_every_row_is_used_once_per_epoch():
 def test_it_learns_to_go_where_each_skill_is_paid_for():
     """Skill z is paid for actions along a known direction: the mean actions end there."""
     directions = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
-    learner = ppo("preset=cpu", "learner.lr=1e-3", streams=("a",))
+    learner = make_ppo("preset=cpu", "learner.lr=1e-3", streams=("a",))
     objective = Given(
         a=lambda batch: (batch.action * (batch.skill @ directions)).sum(1, keepdim=True)
     )
@@ -489,7 +463,11 @@ def test_lanes_scale_actions_to_the_mazes_range():
 
 @pytest.mark.parametrize("agent", PRETRAINED)
 def test_every_agent_trains_on_the_maze(cli, agent):
-    args = ("skill_dim=3",) if composed(f"agent={agent}")["skill_dim"] else ()
+    args = (
+        ("skill_dim=3",)
+        if composed("pretrain", "preset=smoke", f"agent={agent}")["skill_dim"]
+        else ()
+    )
     done = cli("pretrain", f"agent={agent}", "domain=square_maze", *args)
     assert done.code == 0, done.err
     assert not undocumented(rows(next(cli.root.rglob("train.csv")))[-1])
@@ -520,7 +498,7 @@ def test_inputs_are_normalised_by_the_moments_of_all_rows_seen():
 @pytest.mark.parametrize("policy", ["beta", "tanh_gaussian"])
 def test_policy_and_values_see_normalised_inputs(policy):
     plain, normal = (
-        ppo(f"learner.policy={policy}", f"learner.normalize_inputs={on}")
+        make_ppo(f"learner.policy={policy}", f"learner.normalize_inputs={on}")
         for on in ("false", "true")
     )
     for name in ("policy", "value"):
@@ -544,11 +522,11 @@ def test_policy_and_values_see_normalised_inputs(policy):
 
 
 def test_the_moments_move_after_a_rollout_was_learned_from_and_travel_with_the_policy(cli):
-    learner = ppo("learner.normalize_inputs=true")
+    learner = make_ppo("learner.normalize_inputs=true")
     r = rollout(learner)
     learner.improve(r, Given(a=right, b=right))
     x = torch.cat([r.obs, r.skill], 2).flatten(0, 1)
     torch.testing.assert_close(learner.policy.norm.mean, x.mean(0))
-    other = ppo("learner.normalize_inputs=true", seed=2)
+    other = make_ppo("learner.normalize_inputs=true", seed=2)
     other.warm_start(learner.state_dict())
     torch.testing.assert_close(other.policy(x), learner.policy(x))

@@ -1,10 +1,8 @@
 """Gradient surgery is Algorithm 1 for two streams and the PCGrad paper's algorithm for more."""
 
-import functools
 import itertools
 import math
 
-import hydra
 import numpy as np
 import pytest
 import torch
@@ -22,8 +20,8 @@ from agent.learners.surgery import (
 )
 from agent.parts.networks import Critic
 from run.build import make_surgery
-from run.cli.schema import resolve
-from utils import CONFIGS, UserError
+from tests.kit.configs import composed
+from utils import UserError
 
 torch.set_num_threads(1)
 STREAMS = ("diversity", "exploration")
@@ -41,10 +39,9 @@ def surgery(p, first="diversity", seed=0):
     return ProjectConflict(p=p, first=first, generator=torch.Generator().manual_seed(seed))
 
 
-@functools.cache
-def composed(*overrides):
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return resolve(hydra.compose("pretrain", ["preset=smoke", *overrides]))
+def surgery_of(*words):
+    """The part of a pre-training's config that says how its gradients are combined."""
+    return composed("pretrain", "preset=smoke", *words)["surgery"]
 
 
 def dot(a, b):
@@ -182,16 +179,16 @@ def test_the_generator_alone_decides_the_coin():
 
 @pytest.mark.parametrize("domain, p", [("walker", 0.6), ("quadruped", 0.65), ("jaco", 0.8)])
 def test_amped_projects_diversity_with_the_papers_probability(domain, p):
-    act = make_surgery(composed("agent=amped", f"domain={domain}")["surgery"], STREAMS, None)
+    act = make_surgery(surgery_of("agent=amped", f"domain={domain}"), STREAMS, None)
     assert (act.p, act.first) == (p, "diversity")
 
 
 def test_surgery_is_chosen_by_name_and_needs_a_stream_that_exists():
-    assert isinstance(make_surgery(composed("surgery=sum")["surgery"], STREAMS, None), SumGradients)
-    symmetric = make_surgery(composed("surgery=pcgrad_symmetric")["surgery"], STREAMS, None)
+    assert isinstance(make_surgery(surgery_of("surgery=sum"), STREAMS, None), SumGradients)
+    symmetric = make_surgery(surgery_of("surgery=pcgrad_symmetric"), STREAMS, None)
     assert (symmetric.p, symmetric.first) == (None, None)
     with pytest.raises(UserError, match="nonsense is no reward stream"):
-        make_surgery(composed("surgery.first=nonsense")["surgery"], STREAMS, None)
+        make_surgery(surgery_of("surgery.first=nonsense"), STREAMS, None)
 
 
 # ----------------------------------------------------------------------- symmetric and many streams

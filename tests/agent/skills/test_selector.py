@@ -21,7 +21,8 @@ from agent.skills.selector import (
 from agent.skills.sources import SkillSpace
 from analysis.contextual import train
 from replay_buffer import Batch, ReplayBuffer
-from tests.agent.test_meta_device import MetaMemory, OnlyMeta, composed
+from tests.kit.configs import composed
+from tests.kit.meta import MetaMemory, OnlyMeta, assert_scalars_on_meta
 from utils import Streams
 
 OBS, N, B = 3, 4, 16
@@ -67,7 +68,7 @@ def batch(seed: int = 1) -> Batch:
 
 
 def source(regime: str = "selector", *overrides: str, skills: int = N, seed: int = 1):
-    config = composed("task=walker_run", f"skills={regime}", *overrides)
+    config = composed("finetune", "preset=smoke", "task=walker_run", f"skills={regime}", *overrides)
     return make_selector(config, SkillSpace("one_hot", skills), OBS, Streams(seed))
 
 
@@ -87,7 +88,7 @@ def values(critics, obs: torch.Tensor) -> np.ndarray:
 
 
 def test_epsilon_is_the_papers():
-    skills = composed("preset=paper", "task=walker_run", "skills=selector")["skills"]
+    skills = composed("finetune", "preset=paper", "task=walker_run", "skills=selector")["skills"]
     schedule = {
         "start": skills["epsilon_start"],
         "end": skills["epsilon_end"],
@@ -103,7 +104,9 @@ def test_the_paper_preset_is_the_papers_selector():
     """Table "Skill selector hyperparameter" and the architecture appendix; the release's yaml
     beside it."""
     for regime, layers, extra in (("selector", 2, 1.0), ("selector_release", 1, 0.99)):
-        skills = composed("preset=paper", "task=walker_run", f"skills={regime}")["skills"]
+        skills = composed("finetune", "preset=paper", "task=walker_run", f"skills={regime}")[
+            "skills"
+        ]
         assert [skills[k] for k in ("lr", "hidden_dim", "interval", "update_every_steps")] == [
             3e-4,
             256,
@@ -447,16 +450,13 @@ def test_a_selector_continues_from_its_state(regime):
     ids=" ".join,
 )
 def test_learning_stays_on_its_device(overrides):
-    config = composed("task=walker_run", *overrides)
+    config = composed("finetune", "preset=smoke", "task=walker_run", *overrides)
     with torch.device("meta"):
         chooser = make_selector(config, SkillSpace("one_hot", 16), 24, Streams(1, "meta"))
     for _ in range(2):
         with OnlyMeta():
             metrics = chooser.network.learn(MetaMemory(16).sample(32))
-        assert all(
-            m.device.type == "meta" and m.ndim == 0 and not m.requires_grad
-            for m in metrics.values()
-        )
+        assert_scalars_on_meta(metrics)
 
 
 # ---- does it work

@@ -5,14 +5,13 @@ import copy
 import io
 from itertools import pairwise
 
-import hydra
 import numpy as np
 import pytest
 import torch
 
 from agent.skills.sources import Fixed, SkillSource, SkillSpace, Switching, make_skills
-from run.cli.schema import resolve
-from utils import CONFIGS, UserError
+from tests.kit.configs import composed
+from utils import UserError
 
 OBS = np.zeros(3, np.float32)
 MANY = 1000  # so many skills that a redraw is seen: one in a thousand repeats
@@ -222,18 +221,15 @@ def test_a_source_continues_from_a_checkpoint(kind):
 # ---- which source a run gets
 
 
-def composed(name, *overrides):
-    with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return resolve(hydra.compose(name, ["preset=smoke", *overrides]))
-
-
-def built(config):
+def built(phase, *words):
+    """The source of skills that a small run with these words gets."""
+    config = composed(phase, "preset=smoke", *words)
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
     return make_skills(config, space, np.random.default_rng(0))
 
 
 def test_pre_training_switches_every_fifty_steps_among_sixteen_skills():
-    source = built(composed("pretrain"))
+    source = built("pretrain")
     chosen = indices(source, 6000, episode_length=1000)  # 120 draws
     assert source.space.dim == 16 and set(chosen) == set(range(16))
     assert all(step % 50 == 0 for step in changes(chosen)) and len(changes(chosen)) > 90
@@ -241,40 +237,39 @@ def test_pre_training_switches_every_fifty_steps_among_sixteen_skills():
 
 def test_fine_tuning_uses_the_rule_that_the_agent_names():
     task = "task=walker_run"
-    source = built(composed("finetune", task))
+    source = built("finetune", task)
     assert isinstance(source, Switching) and (source.interval, source.rule) == (50, "per_episode")
-    assert isinstance(built(composed("finetune", task, "agent=amped_release")), Fixed)
-    source = built(composed("finetune", task, "agent=ddpg"))
+    assert isinstance(built("finetune", task, "agent=amped_release"), Fixed)
+    source = built("finetune", task, "agent=ddpg")
     assert source.select(OBS, 0, first=True).shape == (0,) and source.rule == "none"
     assert source.evaluation(np.random.default_rng(0)).select(OBS, 0, first=True).shape == (0,)
 
 
 def test_the_command_line_wins_over_the_agent():
     task = "task=walker_run"
-    source = built(composed("finetune", task, "skills=fixed", "skills.index=3"))
+    source = built("finetune", task, "skills=fixed", "skills.index=3")
     assert set(indices(source, 100, 50)) == {3}
     source = built(
-        composed("finetune", task, "agent=amped_release", "skills=switching", "skills.interval=20")
+        "finetune", task, "agent=amped_release", "skills=switching", "skills.interval=20"
     )
     assert isinstance(source, Switching) and source.interval == 20
-    source = built(composed("finetune", task, "skills.eval=per_call", "skills.interval=0"))
+    source = built("finetune", task, "skills.eval=per_call", "skills.interval=0")
     assert isinstance(source, Switching) and (source.interval, source.rule) == (0, "per_call")
 
 
 def test_a_source_that_does_not_fit_the_agent_is_refused():
     with pytest.raises(UserError, match="skills=none does not fit an agent with 16 skills"):
-        built(composed("finetune", "task=walker_run", "skills=none"))
+        built("finetune", "task=walker_run", "skills=none")
     with pytest.raises(
         UserError, match=r"skills=switching does not fit an agent with 0 skills; use skills=none"
     ):
-        built(composed("finetune", "task=walker_run", "agent=ddpg", "skills=switching"))
+        built("finetune", "task=walker_run", "agent=ddpg", "skills=switching")
     with pytest.raises(UserError, match=r"skills.index=16 is outside the 16 skills"):
-        built(composed("finetune", "task=walker_run", "skills=fixed", "skills.index=16"))
+        built("finetune", "task=walker_run", "skills=fixed", "skills.index=16")
 
 
 def test_an_unknown_source_names_the_choices():
-    config = composed("finetune", "task=walker_run", "skills.name=selector")
     with pytest.raises(
         UserError, match="skills=selector is not known; choose from none, switching, fixed"
     ):
-        built(config)
+        built("finetune", "task=walker_run", "skills.name=selector")
