@@ -5,8 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import types
 from functools import partial
 from pathlib import Path
@@ -43,14 +41,8 @@ def urlb():
 
 
 def start(*args):
-    return subprocess.Popen(
-        [sys.executable, "sweep.py", *map(str, args)],
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    """A sweep as a user starts it, with a process group of its own."""
+    return process("sweep", *map(str, args), cwd=ROOT, start_new_session=True)
 
 
 # --------------------------------------------------------------------------------------------- plan
@@ -147,10 +139,10 @@ def test_a_sweep_killed_in_the_middle_and_run_again_has_every_run_once(cli, call
     assert 45 <= continued_from(logs[pretrained]) < 300
     assert json.loads((tuned / "result.json").read_text())["pretrained_frame"] == 300
 
-    before = stamps(root)
+    before = [stamps(path) for path in (pretrained, tuned, scratch)]
     again = call(*words)
     assert again.code == 0 and "running" not in again.out, again
-    assert stamps(root) == before
+    assert [stamps(path) for path in (pretrained, tuned, scratch)] == before
     assert cli("pretrain", "num_train_frames=300").code == 0
     assert_same_run(cli.root / pretrained.relative_to(root), pretrained)
     status = call(*words, "action=status").out.splitlines()
