@@ -72,3 +72,10 @@ def test_the_supported_pythons_are_those_of_the_makefile_and_the_workflow():
     workflow = (ROOT / ".github/workflows/ci.yml").read_text()
     tried = re.findall(r'"(3\.\d+)"', re.search(r"python: \[(.*)\]", workflow)[1])
     assert set(tried) <= set(supported) and {"3.10", "3.11", "3.12"} <= set(tried)
+
+
+def test_notebooks_import_the_installed_code_and_never_edit_the_path():
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert len(notebooks) == 4
+    for notebook in notebooks:
+        assert not re.search(r"sys\.path|chdir", notebook.read_text()), notebook.name
