@@ -133,7 +133,9 @@ def check_module(module: str, words: list[str]) -> None:
         assert importlib.util.find_spec(module), module
     given = [word.partition("=")[0] for word in words if word.startswith("--")]
     if given:
-        text = help_of(module, *words[: len(words) and re.fullmatch("[a-z]+", words[0]) is not None])
+        text = help_of(
+            module, *words[: len(words) and re.fullmatch("[a-z]+", words[0]) is not None]
+        )
         assert all(option in text for option in given), text
     settings = definition.split_words([w for w in words if re.match(r"[a-z][\w.]*=", w)])
     if "experiment" in settings:

@@ -2,9 +2,14 @@
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
-from utils import ROOT
+import pytest
+
+import experiment
+import sweep
+from utils import ROOT, UserError
 
 try:
     import tomllib
@@ -44,7 +49,9 @@ def test_requirements_ray_txt_lists_what_the_extra_lists():
 
 
 def test_every_installed_command_is_a_function():
-    assert set(PROJECT["scripts"]) == {f"amped-{n}" for n in ("pretrain", "finetune", "sweep", "report")}
+    assert set(PROJECT["scripts"]) == {
+        f"amped-{n}" for n in ("pretrain", "finetune", "sweep", "report")
+    }
     for target in PROJECT["scripts"].values():
         module, _, function = target.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
@@ -79,3 +86,11 @@ def test_notebooks_import_the_installed_code_and_never_edit_the_path():
     assert len(notebooks) == 4
     for notebook in notebooks:
         assert not re.search(r"sys\.path|chdir", notebook.read_text()), notebook.name
+
+
+def test_a_sweep_on_slurm_without_its_extra_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    monkeypatch.delitem(sys.modules, "experiment.slurm", raising=False)
+    monkeypatch.delattr(experiment, "slurm", raising=False)
+    with pytest.raises(UserError, match=r"needs submitit; install it: pip install -e .*slurm"):
+        sweep.backend("slurm")
