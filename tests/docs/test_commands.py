@@ -11,16 +11,15 @@ import shlex
 import sys
 
 import pytest
-from hydra import compose, initialize_config_dir
 
 from experiment import definition, graph
 from run.cli.guard import read_arguments
-from run.cli.schema import resolve
 from run.cli.words import GROUPS, options
 from sweep import ACTIONS
-from tests.docs.test_packaging import EXTRAS, PROJECT
+from tests.kit.configs import composed
 from tests.kit.pages import PAGES, name, prose, shell_blocks
-from utils import CONFIGS, ROOT
+from tests.kit.project import EXTRAS, PROJECT
+from utils import ROOT
 
 TARGETS = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
 FOREIGN = {"apt-get", "conda", "source", "jupyter", "git", "pre-commit"}
@@ -108,8 +107,7 @@ def check_run(phase: str, words: list[str]) -> None:
     keys = [word.partition("=")[0] for word in words]
     for chosen in itertools.product(*choices):
         overrides = [w if "=" in w else f"{k}={w}" for k, w in zip(keys, chosen, strict=True)]
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            resolve(compose(phase, overrides))
+        composed(phase, *overrides)
 
 
 def check_experiment(given: dict[str, str]) -> None:

@@ -9,15 +9,8 @@ import pytest
 
 import experiment
 import sweep
+from tests.kit.project import EXTRAS, PROJECT, PYPROJECT
 from utils import ROOT, UserError
-
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib  # pytest brings it there
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = PROJECT["optional-dependencies"]
 
 
 def requirements(file: Path) -> dict[str, list[str]]:
@@ -58,7 +51,7 @@ def test_every_installed_command_is_a_function():
 
 
 def test_every_room_with_python_files_is_installed():
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    tool = PYPROJECT["tool"]["setuptools"]
     modules = {path.stem for path in ROOT.glob("*.py")}
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
     assert set(tool["py-modules"]) == modules
