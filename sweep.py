@@ -15,7 +15,7 @@ from experiment.definition import SCORE_KINDS, Experiment, names, split_words, t
 from experiment.runs import Run
 from run.cli.console import Parser
 from run.cli.guard import run_command
-from utils import choose
+from utils import UserError, choose
 
 ACTIONS = ("plan", "run", "status", "cancel")
 
@@ -24,7 +24,12 @@ def backend(cluster: str) -> Any:
     """The module with run, status, cancel and check."""
     if cluster == "local":
         return local
-    from experiment import slurm  # submitit is not needed on a laptop
+    try:
+        from experiment import slurm  # submitit is not needed on a laptop
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f'cluster={cluster} needs {error.name}; install it: pip install -e ".[slurm]"'
+        ) from error
 
     return slurm
 

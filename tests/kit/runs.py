@@ -85,9 +85,9 @@ def stamps(root: Path) -> dict[Path, int]:
 
 
 def undocumented(columns: Iterable[str]) -> list[str]:
-    """Metrics without a line in the README; a group named `reward/<stream>` there stands for all of
+    """Metrics without a line in docs/metrics.md; a group named `reward/<stream>` there stands for all of
     its columns."""
     named = {"frame", "episodes"}
-    named |= set(re.findall(r"`([a-z_]+/[a-z_<>]+)`", (ROOT / "README.md").read_text()))
+    named |= set(re.findall(r"`([a-z_]+/[a-z_<>]+)`", (ROOT / "docs/metrics.md").read_text()))
     groups = {name.partition("<")[0] for name in named if "<" in name}
     return [c for c in columns if c not in named and not c.startswith(tuple(groups))]

@@ -1,4 +1,4 @@
-"""Configs: every key has a rule, and the README's fidelity register is what the yamls compose
+"""Configs: every key has a rule, and the register in docs/fidelity.md is what the yamls compose
 to."""
 
 import re
@@ -15,8 +15,8 @@ PRESETS = ("paper", "cpu", "smoke")
 
 
 def register() -> list[list[str]]:
-    """Rows of the README's fidelity register: number, topic, key, paper, public code, default."""
-    section = (ROOT / "README.md").read_text().split("## Fidelity register")[1].split("\n## ")[0]
+    """Rows of the fidelity register: number, topic, key, paper, public code, default."""
+    section = (ROOT / "docs/fidelity.md").read_text()
     table = [
         [cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
         for line in section.splitlines()
@@ -124,7 +124,7 @@ def test_the_variant_is_the_preset_and_what_was_overridden():
 
 def test_the_register_of_the_mazes_is_what_the_yamls_compose_to():
     """Columns of the paper and of the default, with 6 skills; a dash says nothing."""
-    section = (ROOT / "README.md").read_text().split("## Mazes")[1].split("\n## ")[0]
+    section = (ROOT / "docs/mazes.md").read_text()
     table = [
         [cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
         for line in section.splitlines()
