@@ -22,11 +22,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parent
 CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
-STOPS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-)  # the last is what Slurm's --signal sends before the time is up
 SNAPSHOT_FORMAT = 1
 MARK = b"crc32:"  # of a sealed file's comment, which ends it
 MARK_LENGTH = len(MARK) + 8
@@ -47,7 +42,7 @@ class NotFinite(UserError):
 
 
 class Interrupted(Exception):
-    """One of STOPS arrived; the run is saved and can be continued."""
+    """A signal to stop arrived (run/signals.py); the run is saved and can be continued."""
 
     def __init__(self, signum: int, saved: str):
         super().__init__(

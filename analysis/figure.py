@@ -26,7 +26,7 @@ from experiment.definition import SCORE_KINDS, Experiment, load, names
 from experiment.runs import Run, compose, spell
 from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
-from run.pool import Job, Pool, default_workers
+from run.pool import Job, JobPool, default_workers
 from run.pretraining import pretrain
 from utils import UserError, choose, write_text
 
@@ -131,6 +131,10 @@ def train(words: list[str]) -> None:
     pretrain(compose(words), words, draw_paths=draw_paths)
 
 
+def say_finished(job: Job) -> None:
+    tqdm.write(f"finished: {job.run}")
+
+
 def train_missing(experiment: Experiment, workers: int) -> None:
     """Nothing is returned: what is left afterwards is an experiment whose runs are all finished, or
     an error."""
@@ -156,8 +160,8 @@ def train_missing(experiment: Experiment, workers: int) -> None:
         disable=None,
         dynamic_ncols=True,
     ) as bar:
-        pool = Pool(jobs, workers, "each run is saved where it was")
-        pool.run(bar, lambda job: tqdm.write(f"finished: {job.run}"))
+        pool = JobPool(jobs, workers, "each run is saved where it was", bar, say_finished)
+        pool.run()
     if pool.failed:
         raise UserError(
             f"{'; '.join(pool.failed)}: not finished, so nothing is drawn; the same command continues them"

@@ -86,7 +86,7 @@ def damage(path: Path) -> str:
 
 
 def in_use(path: Path) -> bool:
-    """Another process has locked the run directory (agent/rundir.py)."""
+    """Another process has locked the run directory (run/directory.py)."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

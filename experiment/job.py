@@ -6,16 +6,16 @@ Imported by every job before anything else, so that it needs no more than Python
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from run.signals import deaf_children
 
 POLL_SECONDS = 0.2
 # Slurm signals every process of a step: runs save by themselves, and are told only if they go on
@@ -29,17 +29,6 @@ class Command(NamedTuple):
     argv: list[str]
     log: str  # what it prints is added to this file
     threads: int
-
-
-@contextlib.contextmanager
-def deaf() -> Iterator[None]:
-    """Processes started inside never see a Ctrl-C: the one that started them stops them in
-    order."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def follow_parent() -> None:
@@ -58,7 +47,7 @@ def start(command: Command, **environment: str) -> subprocess.Popen:
         "PYTHONUNBUFFERED": "1",
         **environment,
     }
-    with open(command.log, "ab") as log, deaf():
+    with open(command.log, "ab") as log, deaf_children():
         return subprocess.Popen(
             command.argv,
             stdin=subprocess.DEVNULL,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Any
 
@@ -17,7 +16,8 @@ from run.evaluation import Evaluator
 from run.logger import Logger
 from run.parts import Parts, require_finite
 from run.results import summary
-from utils import STOPS, Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
+from run.signals import stops_go_to
+from utils import Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
 
 TRAINING_EPISODES = 10  # whose choices are kept at the end
 
@@ -76,18 +76,18 @@ class Runner:
         if (checkpoint := self.directory.load_checkpoint()) is not None:
             self.load_state_dict(checkpoint)
             print(f"continuing at frame {self.frame:,}", flush=True)
-        handlers = {s: signal.signal(s, self._on_signal) for s in STOPS}
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
+        progress = tqdm(
+            total=self.last_frame,
+            initial=self.frame,
+            unit="frame",
+            disable=None,
+            smoothing=0.02,
+            desc=self.config["phase"],
+            dynamic_ncols=True,
+        )
         try:
-            with tqdm(
-                total=self.last_frame,
-                initial=self.frame,
-                unit="frame",
-                disable=None,
-                smoothing=0.02,
-                desc=self.config["phase"],
-                dynamic_ncols=True,
-            ) as self.bar:
+            with stops_go_to(self._on_signal), progress as self.bar:
                 self.bar._time = time.monotonic  # tqdm's own may jump
                 self.bar.unpause()
                 while not self._at_border():
@@ -96,9 +96,6 @@ class Runner:
                     self.bar.update(self.frame - before)
         except NotFinite as error:
             raise UserError(f"{error}; stopped, {self.directory.newest()}") from error
-        finally:
-            for signum, handler in handlers.items():
-                signal.signal(signum, handler)
         self._keep_choices()
         return self._result()
 

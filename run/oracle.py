@@ -18,7 +18,7 @@ from tqdm import tqdm
 from run import build
 from run.directory import RunDirectory, run_path
 from run.logger import Table
-from run.pool import Job, Pool, default_workers
+from run.pool import Job, JobPool, default_workers
 from run.results import normalized, summary
 from utils import UserError, load_snapshot, read_json
 
@@ -95,8 +95,8 @@ def run(
             desc="oracle",
             dynamic_ncols=True,
         ) as bar:
-            pool = Pool(jobs, workers, "each skill is saved where it was")
-            pool.run(bar, say)
+            pool = JobPool(jobs, workers, "each skill is saved where it was", bar, say)
+            pool.run()
         if pool.failed:
             raise UserError(
                 f"{', '.join(pool.failed)} did not finish; the same command continues the rest"

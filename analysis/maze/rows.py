@@ -15,7 +15,7 @@ from tqdm import tqdm
 from analysis.maze.episodes import load
 from analysis.maze.measure import as_text, measure_bound, measure_snapshot
 from experiment.runs import Run
-from run.pool import Job, Pool
+from run.pool import Job, JobPool
 from utils import UserError, read_json, write_text
 
 # of the measures: raise it when an estimator, an episode or a maze changes, and rows are measured
@@ -107,8 +107,8 @@ def measure_all(targets: list[Target], options: argparse.Namespace, workers: int
         with tqdm(
             total=len(jobs), unit="row", desc="measures", disable=None, dynamic_ncols=True
         ) as bar:
-            pool = Pool(jobs, workers, "each finished row is kept")
-            pool.run(bar, lambda job: None)
+            pool = JobPool(jobs, workers, "each finished row is kept", bar)
+            pool.run()
         if pool.failed:
             raise UserError(
                 f"{'; '.join(pool.failed)}: not measured, so nothing is drawn; the same command goes on"
