@@ -48,6 +48,7 @@ SILENT = {
     "video_episodes",
     "video_size",
     "skills.workers",
+    "overrides",  # the words of the command, which a run keeps and which may come in any order
 }
 # Overrides of the method itself: fine-tuning looks for the pre-training that had the same ones.
 METHOD = re.compile(

@@ -83,6 +83,7 @@ def finetune(
             f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
             "has none: use learner.frozen=false"
         )
+    config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
         return oracle.run(config, overrides, source, device, info)
     build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)

@@ -7,6 +7,7 @@ is an ordinary run of skills=fixed in its own directory, so whatever is finished
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,16 @@ def fine_tune(config: dict[str, Any], path: Path, source: Path, info: dict[str, 
     )
 
 
+def of_one_skill(config: dict[str, Any], skill: int) -> dict[str, Any]:
+    """The config of its run, with the words that would start it alone."""
+    others = [word for word in config["overrides"] if not re.match(r"skills[.=]", word)]
+    return {
+        **config,
+        "skills": {"name": "fixed", "index": skill},
+        "overrides": [*others, "skills=fixed", f"skills.index={skill}"],
+    }
+
+
 def say(job: Job) -> None:
     final = read_json(job.run / "result.json")["final"]
     number = job.name.removeprefix("skill ")
@@ -53,9 +64,7 @@ def run(
 ) -> Path:
     """All skills to their end, then skills.csv, result.json and a table on the screen."""
     count, started = config["skill_dim"], time.monotonic()
-    configs = {
-        skill: {**config, "skills": {"name": "fixed", "index": skill}} for skill in range(count)
-    }
+    configs = {skill: of_one_skill(config, skill) for skill in range(count)}
     paths = {skill: run_path(c, overrides) for skill, c in configs.items()}
     directory = RunDirectory(run_path(config, overrides), config)
     runs = {skill: RunDirectory(paths[skill], configs[skill]) for skill in configs}
