@@ -17,6 +17,7 @@ import pandas as pd
 import yaml
 
 from analysis.frames.runs import YAML, load_result, read_runs
+from analysis.text import short_commit
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from run.cli.schema import flatten
@@ -92,7 +93,7 @@ def settings(table: pd.DataFrame) -> list[dict[str, str]]:
             for name, value in zip(keys, key, strict=True)
         }
         commits = {
-            str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+            short_commit(commit, dirty)
             for commit, dirty in zip(runs["commit"], runs["dirty"], strict=True)
         }
         rows.append(

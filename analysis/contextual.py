@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from agent.skills.selector import ALGORITHMS, make_selector
 from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from analysis.text import markdown_records
 from replay_buffer import ReplayBuffer
 from run.cli.console import Parser, at_least
 from run.cli.schema import resolve
@@ -146,7 +147,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_num_threads(1)
-    lines = []
+    rows = []
     for name, (regime, overrides) in REGIMES.items():
         runs = [
             train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
@@ -154,18 +155,18 @@ def main() -> None:
         ]
         right, critic, reward = np.array(runs).T
         valued = "-" if np.isnan(critic).all() else f"{critic.mean():.2f}"
-        lines.append(
-            f"| {name} | {right.mean():.2f} ({right.min():.2f} to {right.max():.2f}) | {valued} | "
-            f"{reward.mean():.2f} |"
+        rows.append(
+            {
+                "skills": name,
+                "right choices (range over seeds)": f"{right.mean():.2f} ({right.min():.2f} to {right.max():.2f})",
+                "right if Q chose": valued,
+                "reward per step, last fifth of training": f"{reward.mean():.2f}",
+            }
         )
     print(
         f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n"
     )
-    print(
-        "| skills | right choices (range over seeds) | right if Q chose | reward per step, last fifth of training |"
-    )
-    print("|---|---|---|---|")
-    print("\n".join(lines))
+    print(markdown_records(rows))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from analysis import html, maze_tradeoff
 from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
 from analysis.scores import figures as score_figures
-from analysis.selection import markdown
 from analysis.table import aggregates, make_figures, make_tables
+from analysis.text import markdown_records, short_commit
 from experiment.definition import names, read, split_words
 from run.cli.console import Parser
 from run.cli.guard import run_command
@@ -56,7 +56,7 @@ def provenance(found: Gathered) -> str:
     commits = ", ".join(
         sorted(
             {
-                str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+                short_commit(commit, dirty)
                 for commit, dirty in zip(rows["commit"], rows["dirty"], strict=True)
             }
         )
@@ -91,7 +91,7 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
         for part, table in made.items()
     ]
     if "improvement" in numbers:
-        text = markdown(numbers["improvement"].round(3).astype(str).to_dict("records"))
+        text = markdown_records(numbers["improvement"].round(3).astype(str).to_dict("records"))
         parts.append(html.fold("Probability of improvement", html.prose(text)))
     missing = [*gathered.gaps, *gaps]
     return "".join(parts) + (
@@ -197,7 +197,9 @@ def runs_section(root: Path) -> str:
     to."""
     rows = settings(collected(root))
     shown = (
-        html.fold(f"{len(rows)} settings", html.prose(markdown(rows)), unfolded=len(rows) <= 20)
+        html.fold(
+            f"{len(rows)} settings", html.prose(markdown_records(rows)), unfolded=len(rows) <= 20
+        )
         if rows
         else ""
     )

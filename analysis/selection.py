@@ -17,6 +17,7 @@ import numpy as np
 from scipy.stats import norm
 
 from analysis.choices import load_choices
+from analysis.text import markdown_records
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from utils import UserError, read_json, write_text
@@ -146,12 +147,6 @@ def choice_rows(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> li
     return rows
 
 
-def markdown(rows: list[dict[str, str]]) -> str:
-    head = list(rows[0])
-    lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
     """The tables as text, the rows of the first, and the regimes without a finished run."""
     scores, choices, luck, missing = [], [], [], []
@@ -166,7 +161,8 @@ def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
         choices += choice_rows(variant, runs)
         luck += luck_rows(runs)
         missing += [f"{variant}: {regime}" for regime in REGIMES if not runs[regime]]
-    return "\n".join(markdown(rows) for rows in (scores, luck, choices) if rows), scores, missing
+    tables = [markdown_records(rows) + "\n" for rows in (scores, luck, choices) if rows]
+    return "\n".join(tables), scores, missing
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from analysis.maze.pictures import save_picture
 from analysis.maze.rows import Measured
 from analysis.palette import colours
+from analysis.text import markdown_table
 
 SHOWN = ("coverage", "entropy_kl", "mi_grid", "mi_mine", "separability")
 RATIOS = ("coverage", "mi_grid")  # in which a method is compared with the best one
@@ -77,18 +78,15 @@ def markdown(measured: list[Measured], title: str, command: str, against_best: s
     lines = [f"# {title}", "", f"`{command}`", "", "Mean ± sample standard deviation over seeds."]
     for group, rows in by_group(measured).items():
         methods = {label: seeds for label, seeds in rows.items() if seeds[0].bound is None}
+        cells = [
+            [label, str(len(seeds)), *(cell(seeds, name) for name in SHOWN)]
+            for label, seeds in rows.items()
+        ]
         lines += [
             "",
             f"## {group}",
             "",
-            f"| method | seeds | {' | '.join(SHOWN)} |",
-            "|---" * (len(SHOWN) + 2) + "|",
-        ]
-        lines += [
-            f"| {label} | {len(seeds)} | {' | '.join(cell(seeds, name) for name in SHOWN)} |"
-            for label, seeds in rows.items()
-        ]
-        lines += [
+            markdown_table(["method", "seeds", *SHOWN], cells),
             "",
             f"No mutual information exceeds log {skills_of(rows)} = {math.log(skills_of(rows)):.3f}.",
         ]

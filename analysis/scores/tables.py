@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.scores.aggregate import cells
+from analysis.text import markdown_table
 from experiment import paper as paper_tables
 from experiment.labels import label
 from utils import UserError
@@ -82,17 +83,14 @@ class Table:
     unit: str = "seed"
 
     def markdown(self) -> str:
-        lines = [["", "", *map(label, self.methods)], ["---", "---", *["---:"] * len(self.methods)]]
-        lines += [
+        rows = [
             [line.row, line.source, *(self.cell(entry, MARKDOWN) for entry in line.entries)]
             for block in self.blocks
             for line in block
         ]
-        bars = [
-            "| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines
-        ]
+        table = markdown_table(["", "", *map(label, self.methods)], rows, right_from=2)
         notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
-        return "\n".join([self.caption, "", *bars, *notes]) + "\n"
+        return "\n".join([self.caption, "", table, *notes]) + "\n"
 
     def latex(self) -> str:
         """A floating table for \\usepackage{booktabs}; notes are comments."""
