@@ -55,6 +55,11 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def choose(key: str, value: str, choices: tuple[str, ...]) -> str:
     """Check a config value against the readings that exist."""
     if value not in choices:
@@ -265,13 +270,17 @@ def why_refused(error: Exception) -> str:
     weights_only=False."""
     text = str(error).strip() or type(error).__name__
     if found := re.search(r"GLOBAL (\S+)", text):
-        hint = "; snapshots of URLB-family code: python -m analysis.import_release" * found[
-            1
-        ].startswith("agent.")
-        return f"it names {found[1]}, which is neither a tensor nor plain Python; nothing was executed{hint}"
+        said = (
+            f"it names {found[1]}, which is neither a tensor nor plain Python; nothing was executed"
+        )
+        if found[1].startswith("agent."):
+            said += "; snapshots of URLB-family code: python -m analysis.import_release"
+        return said
     found = re.search(r"WeightsUnpickler error: (.+)", text)
     first = (found[1] if found else text.splitlines()[0]).partition(" In PyTorch ")[0].strip()
-    return first.replace("Cannot use ``weights_only=True`` with ", "it is one of the ")
+    if legacy := re.match("Cannot use ``weights_only=True`` with (.+)", first):
+        return f"it is one of the {legacy[1]}"
+    return first
 
 
 def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dict[str, Any]:

@@ -14,7 +14,7 @@ import yaml
 
 from run.cli.console import Parser
 from run.cli.guard import run_command
-from utils import UserError, write_atomic
+from utils import UserError, plural, write_atomic
 
 BINS = 100  # of time, at most
 
@@ -56,9 +56,7 @@ def draw(run: Path) -> Path:
     )
     for axis, (name, choices) in zip(axes, played.items(), strict=True):
         rule = "with epsilon" if name == "training" else "greedy"
-        axis.set_title(
-            f"{name}: last {len(choices)} episode{'s' * (len(choices) != 1)}, {rule}", fontsize=10
-        )
+        axis.set_title(f"{name}: last {plural(len(choices), 'episode')}, {rule}", fontsize=10)
         if choices.size:
             image = axis.imshow(
                 heat[name],

@@ -95,7 +95,7 @@ def command(*lines: str) -> str:
 
 
 def fold(summary: str, content: str, *, unfolded: bool = False) -> str:
-    return f"<details{' open' * unfolded}><summary>{escape(summary)}</summary>{content}</details>"
+    return f"<details{' open' if unfolded else ''}><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def bullets(lines: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from experiment.runs import Run
 from run.pool import last_frame
+from utils import plural
 
 # In the order of the counts. waiting: for a slot or for its pre-training; blocked: that one failed.
 STATES = (
@@ -59,7 +60,7 @@ def counts(rows: list[Row]) -> list[str]:
         found = Counter(row.state for row in rows if row.run.phase == phase)
         if found:
             lines.append(
-                f"{found.total()} {noun}{'s' * (found.total() > 1)}: "
+                f"{plural(found.total(), noun)}: "
                 + ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
             )
     return lines
@@ -124,11 +125,9 @@ class Board:
                 and not (first and row.state != "failed")
                 and row.state != "waiting"
             ):
-                print(
-                    f"{row.state:<10} {row.name}"
-                    + f" ({done} of {len(rows)})" * (row.state == "finished")
-                    + f": {row.note}" * bool(row.note)
-                )
+                share = f" ({done} of {len(rows)})" if row.state == "finished" else ""
+                note = f": {row.note}" if row.note else ""
+                print(f"{row.state:<10} {row.name}{share}{note}")
         sys.stdout.flush()
 
 
@@ -140,8 +139,4 @@ def show_once(title: str, rows: list[Row]) -> None:
         return
     print("\n".join([title, *counts(rows)]))
     for row in rows:
-        print(
-            f"{row.state:<10} {row.name}"
-            + f"  {row.progress}" * bool(row.progress)
-            + f"  {row.note}" * bool(row.note)
-        )
+        print("  ".join(filter(None, (f"{row.state:<10} {row.name}", row.progress, row.note))))

@@ -38,10 +38,8 @@ class Cost(NamedTuple):
             )
             if counts[name]
         ]
-        return (
-            f"cost of the {len(self.source)} left: {spell(self.total())}"
-            + f" ({'; '.join(parts)})" * bool(parts)
-        )
+        said = f"cost of the {len(self.source)} left: {spell(self.total())}"
+        return f"{said} ({'; '.join(parts)})" if parts else said
 
 
 def spell(hours: float) -> str:

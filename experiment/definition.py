@@ -126,11 +126,11 @@ def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
     methods = dict(map(make_method, entries))
     if chosen is None:
         return methods
-    known = {
-        word.lower(): name
-        for name, method in methods.items()
-        for word in (name, label(name), *[method.words["agent"]] * (len(method.words) == 1))
-    }
+    known = {}
+    for name, method in methods.items():
+        known |= {name.lower(): name, label(name).lower(): name}
+        if len(method.words) == 1:  # nothing but its agent, which then stands for it too
+            known[method.words["agent"].lower()] = name
     picked = [known.get(name.lower(), name) for name in dict.fromkeys(chosen.split(","))]
     return {name: methods.get(name, Method({"agent": name}, {}, {})) for name in picked}
 

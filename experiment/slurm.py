@@ -138,12 +138,9 @@ def row(run: Run, submitted: bool, task: Task | None) -> Row:
         line = damage(run.path)
         return Row(run, "failed" if line else "finished", line)
     if task and task.live:
-        running = task.state in ("RUNNING", "COMPLETING")
-        return Row(
-            run,
-            "running" if running else "queued",
-            f"job {task.id}" + f", {task.reason}" * (not running),
-        )
+        if task.state in ("RUNNING", "COMPLETING"):
+            return Row(run, "running", f"job {task.id}")
+        return Row(run, "queued", f"job {task.id}, {task.reason}")
     if submitted:
         ended = f"job {task.id} {task.state.lower()}" if task else "its job has ended"
         return Row(run, "failed", f"{ended}: {last_line(log_of(run)) or 'it never began'}")
@@ -267,10 +264,8 @@ def submit(arrays: list[Array], folder: Path, name: str, settings: dict[str, Any
             if len(jobs) == 1
             else f"{jobs[0].job_id.partition('_')[0]}_[0-{len(jobs) - 1}]"
         )
-        yield (
-            f"submitted {ids}: {sum(map(len, array.packs))} x {array.phase}"
-            + f", {after.get('dependency', '')}" * bool(after)
-        )
+        said = f"submitted {ids}: {sum(map(len, array.packs))} x {array.phase}"
+        yield f"{said}, {after['dependency']}" if after else said
 
 
 # ------------------------------------------------------------------------------------------ actions

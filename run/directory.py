@@ -138,11 +138,9 @@ def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
         f"{v} {s}: {', '.join(map(str, sorted(f)))}" for (v, s), f in sorted(present.items())
     )
     raise UserError(
-        f"no snapshot {wanted or ''} of {config['agent']['name']} on {config['domain']['name']} "
+        f"no snapshot{f' {wanted}' if wanted else ''} of {config['agent']['name']} on {config['domain']['name']} "
         f"(variant {variant}, seed {config['seed']}) below {agent}; frames present: {have or 'none'}. "
-        f"Run pretrain.py first, or choose by snapshot_ts=, seed=, pretrain_variant= or snapshot=FILE".replace(
-            "snapshot  of", "snapshot of"
-        )
+        "Run pretrain.py first, or choose by snapshot_ts=, seed=, pretrain_variant= or snapshot=FILE"
     )
 
 

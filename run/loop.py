@@ -26,6 +26,8 @@ class Runner:
     """Trains, evaluates, snapshots and checkpoints; everything that must survive a crash is in
     `state_dict`."""
 
+    evaluator_class: type[Evaluator] = Evaluator
+
     def __init__(
         self,
         config: dict[str, Any],
@@ -49,13 +51,10 @@ class Runner:
         self.wall_seconds = 0.0
         self.signum: int | None = None
         self.last_eval: dict[str, Any] = {}
-        self.evaluator = self.make_evaluator()
-
-    def make_evaluator(self) -> Evaluator:
-        return Evaluator(
-            self.config,
-            self.directory,
-            self.parts,
+        self.evaluator = self.evaluator_class(
+            config,
+            directory,
+            parts,
             pause=self._pause,
             act=lambda obs, skills: self._act(obs, skills, explore=False),
         )

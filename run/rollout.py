@@ -114,14 +114,7 @@ class RolloutRunner(Runner):
     random stream.
     """
 
-    def make_evaluator(self) -> RolloutEvaluator:
-        return RolloutEvaluator(
-            self.config,
-            self.directory,
-            self.parts,
-            pause=self._pause,
-            act=lambda obs, skills: self._act(obs, skills, explore=False),
-        )
+    evaluator_class = RolloutEvaluator
 
     @property
     def kept(self) -> tuple[str, ...]:

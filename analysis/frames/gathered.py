@@ -73,10 +73,12 @@ class Gathered(NamedTuple):
 
     def save(self, out: Path, name: str) -> list[Path]:
         """The same, for results/runs: NAME.csv, and NAME_conflict.csv where there is a conflict."""
-        paths = [out / f"{name}.csv"] + [out / f"{name}_conflict.csv"] * bool(len(self.train))
-        for path, frame in zip(paths, (self.evaluations, self.train), strict=False):
+        frames = {out / f"{name}.csv": self.evaluations}
+        if len(self.train):
+            frames[out / f"{name}_conflict.csv"] = self.train
+        for path, frame in frames.items():
             write_text(path, frame.to_csv(index=False, lineterminator="\n"))
-        return paths
+        return list(frames)
 
 
 def gather(experiment: Experiment) -> Gathered:

@@ -70,7 +70,9 @@ def describe(trained: Trained) -> tuple[str, str]:
 
 
 def commit_of(git: dict[str, Any] | None) -> str:
-    return "" if git is None else git["commit"] + "-dirty" * git["dirty"]
+    if git is None:
+        return ""
+    return f"{git['commit']}-dirty" if git["dirty"] else git["commit"]
 
 
 # --------------------------------------------------------------------------------------------- rows

@@ -96,13 +96,10 @@ def draw_figure(
         [geometry(panel.maze).high - geometry(panel.maze).low + 0.1 for panel in panels]
     )
     steep = float((sides[:, 1] / sides[:, 0]).max())
-    wide, gap, head, foot = (
-        min(3.2, 2.6 / math.sqrt(steep)),
-        0.12,
-        0.45,
-        0.4 * legend * all(p.skills == n for p in panels),
-    )
-    tall, side = wide * steep, 0.3 if rows else gap  # inches, all of them
+    # all of these are inches
+    wide, gap, head = min(3.2, 2.6 / math.sqrt(steep)), 0.12, 0.45
+    foot = 0.4 if legend and all(panel.skills == n for panel in panels) else 0.0
+    tall, side = wide * steep, 0.3 if rows else gap
     width, height = side + columns * (wide + gap), count * (tall + head) + gap + foot
     figure = Figure(figsize=(width, height), dpi=100)
     for i, panel in enumerate(panels):

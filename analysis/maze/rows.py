@@ -35,9 +35,8 @@ class Target(NamedTuple):
 
     @property
     def name(self) -> str:
-        return ", ".join(
-            [self.label, self.group] + [f"seed {self.run.config['seed']}"] * (self.bound is None)
-        )
+        name = f"{self.label}, {self.group}"
+        return name if self.bound else f"{name}, seed {self.run.config['seed']}"
 
 
 class Measured(NamedTuple):

@@ -19,7 +19,7 @@ from analysis.scores.aggregate import cells
 from analysis.text import markdown_table
 from experiment import paper as paper_tables
 from experiment.labels import label
-from utils import UserError
+from utils import UserError, plural
 
 # App. I.9 (results/paper/claims.csv: gpu_memory, cpu_cores)
 PAPER_MACHINE = "NVIDIA RTX 3060, AMD Ryzen 7 7700"
@@ -141,7 +141,7 @@ class Table:
         text += (
             "" if math.isnan(entry.std) else f" {style.plus_minus} {spell(entry.std, self.digits)}"
         )
-        return text + (f" ({counted(entry.count, self.unit)})" if entry.count else "")
+        return text + (f" ({plural(entry.count, self.unit)})" if entry.count else "")
 
 
 def escape(text: str) -> str:
@@ -153,10 +153,6 @@ def spell(value: float, digits: int, *, signed: bool = False) -> str:
     if not signed and 0 < abs(value) < 0.5 * 10.0**-digits:
         return f"{value:.1g}"
     return f"{round(value, digits) + 0.0:{'+' if signed else ''}.{digits}f}"
-
-
-def counted(count: int, unit: str) -> str:
-    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 def marked(entries: list[Entry], digits: int) -> list[Entry]:
@@ -337,7 +333,7 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
             if method in of
         ]
     notes = [
-        f"{counted(count, 'run')} left out: {state}."
+        f"{plural(count, 'run')} left out: {state}."
         for state, count in runs.loc[runs["state"] != "finished", "state"].value_counts().items()
     ]
     notes += [] if len(done) else ["No runs of ours."]
@@ -346,7 +342,7 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
 
 
 def machine(run) -> str:
-    threads = "" if pd.isna(run.threads) else f", {counted(int(run.threads), 'thread')}"
+    threads = "" if pd.isna(run.threads) else f", {plural(int(run.threads), 'thread')}"
     return f"ours: {run.device or 'device unknown'}{threads}, {run.frame:,.0f} frames"
 
 
