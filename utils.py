@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
@@ -110,7 +110,8 @@ class Streams:
         for name, value in state["numpy"].items():
             self.numpy(name).bit_generator.state = value
         for name, value in state["torch"].items():
-            self.torch(name).set_state(value.cpu())
+            if (generator := self.torch(name)) is not None:
+                generator.set_state(value.cpu())
 
 
 # -------------------------------------------------------------------------------------------- files
@@ -123,7 +124,7 @@ def writing(path: Path):
         yield
     except OSError as error:
         raise UserError(
-            f"cannot write {path}: {FULL.get(error.errno) or error.strerror or error}; what was written "
+            f"cannot write {path}: {FULL.get(error.errno or 0) or error.strerror or error}; what was written "
             "before is intact"
         ) from error
 
@@ -248,7 +249,7 @@ def save_torch(path: Path, payload: dict[str, Any]) -> None:
     def write(file) -> None:
         sealing = Sealing(file)
         try:
-            torch.save(payload, sealing)
+            torch.save(payload, cast(BinaryIO, sealing))  # it writes and flushes, no more
         except RuntimeError:
             if sealing.error:  # what torch makes of a failing disk
                 raise sealing.error from None

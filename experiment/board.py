@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 from rich.box import SIMPLE
@@ -28,11 +29,8 @@ STATES = (
     "blocked",
     "failed",
 )
-SHOWN = {
-    "running": "cyan",
-    "elsewhere": "cyan",
-    "failed": "red",
-}  # rows of the table; the rest is counted
+# The states whose runs have a row in the table, with its colour; the others are only counted.
+SHOWN = {"running": "cyan", "elsewhere": "cyan", "failed": "red"}
 ROWS = 30  # of each such state
 NOUNS = {"pretrain": "pre-training", "finetune": "fine-tuning"}
 
@@ -95,7 +93,8 @@ class Board:
     """`show` again and again; the last table stays on the screen. Used as a context."""
 
     def __init__(self, title: str):
-        self.title, self.last = title, {}
+        self.title = title
+        self.last: dict[Path, str] = {}  # run directory -> the state that was shown
         console = Console()
         # no thread of rich's own: processes are forked between two refreshes
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None

@@ -69,7 +69,8 @@ def measured(runs: Iterable[Run]) -> dict[tuple, float]:
 @functools.cache
 def printed(phase: str) -> dict[tuple[str, str], float]:
     table = paper.load(f"hours_{phase}")
-    return {(row.domain, row.method): row.mean for row in table.itertuples()}
+    keys = zip(table["domain"], table["method"], strict=True)
+    return dict(zip(keys, table["mean"], strict=True))
 
 
 def of_paper(run: Run) -> float | None:
@@ -89,14 +90,17 @@ def of_paper(run: Run) -> float | None:
 
 
 def estimate(runs: list[Run]) -> Cost:
-    known, hours, source = measured(runs), {}, {}
+    known = measured(runs)
+    hours: dict[str, float | None] = {}
+    source: dict[str, str] = {}
     for run in runs:
         if finished(run.path):
             continue
         name = str(run.path)
         if kind(run) in known:
             hours[name], source[name] = known[kind(run)], "measured"
+        elif (printed_hours := of_paper(run)) is not None:
+            hours[name], source[name] = printed_hours, "paper"
         else:
-            hours[name] = of_paper(run)
-            source[name] = "unknown" if hours[name] is None else "paper"
+            hours[name], source[name] = None, "unknown"
     return Cost(hours, source)

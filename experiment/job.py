@@ -70,10 +70,8 @@ class Pack:
         self.signum = self.signum or signum
 
     def __call__(self) -> None:
-        for signum in (
-            signal.SIGUSR1,
-            signal.SIGTERM,
-        ):  # in place of submitit's, which would not wait for the runs
+        # in place of submitit's own handlers, which would not wait for the runs
+        for signum in (signal.SIGUSR1, signal.SIGTERM):
             signal.signal(signum, self._on_signal)
         processes, deadline = [start(command) for command in self.commands], None
         while any(process.poll() is None for process in processes):
@@ -86,25 +84,25 @@ class Pack:
             time.sleep(POLL_SECONDS)
         codes = [process.returncode for process in processes]
         if self.signum and any(codes):
-            self._requeue()
+            self._requeue(self.signum)
         if any(codes):
             raise RuntimeError(
                 f"exit codes {codes}; what the runs said: {[c.log for c in self.commands]}"
             )
 
-    def _requeue(self) -> None:
-        """Only a job that Slurm still calls running: one that was cancelled must not come back."""
+    def _requeue(self, signum: int) -> None:
+        """Send the job back into the queue, if Slurm still calls it running: one that was cancelled
+        must not come back."""
         number, index = os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_ARRAY_TASK_ID")
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{index}" if index else number
         state = subprocess.run(
             ["squeue", "-h", "-j", job, "-o", "%T"], capture_output=True, text=True
         ).stdout.strip()
         print(
-            f"{signal.Signals(self.signum).name}: the runs are saved; job {job} is {state}",
-            flush=True,
+            f"{signal.Signals(signum).name}: the runs are saved; job {job} is {state}", flush=True
         )
         if state == "RUNNING":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the requeue itself brings
             subprocess.run(["scontrol", "requeue", job], check=True)
             print(f"job {job} is requeued", flush=True)
-        sys.exit(128 + self.signum)
+        sys.exit(128 + signum)

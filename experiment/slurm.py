@@ -119,11 +119,13 @@ def records(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
 def tasks(runs: list[Run]) -> dict[str, Task | None]:
     """Run -> its job: a live one if there is any, else the last; None where Slurm has forgotten
     it."""
-    found, shown = {}, queue()
+    found: dict[str, Task | None] = {}
+    shown = queue()
     for name, index, inside in records(home(runs[0]) / "slurm"):
         task = shown.get((name, index))
         for each in inside:
-            if not (found.get(each) and found[each].live):
+            known = found.get(each)
+            if known is None or not known.live:
                 found[each] = task
     return found
 

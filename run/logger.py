@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,7 +22,9 @@ class Table:
     """A CSV whose columns may grow; new rows are appended, a new column rewrites the file."""
 
     def __init__(self, path: Path):
-        self.path, self.columns, self.rows = path, [], []
+        self.path = path
+        self.columns: list[str] = []
+        self.rows: list[dict[str, str]] = []
 
     def add(self, row: dict[str, Any]) -> None:
         row = {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in row.items()}
@@ -152,10 +154,12 @@ def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any
     that starts."""
     import wandb
 
-    for mode, instead in (
-        (None, f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"),
+    later = f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"
+    attempts: list[tuple[Literal["offline"] | None, str]] = [
+        (None, later),
         ("offline", "going on without it"),
-    ):
+    ]
+    for mode, instead in attempts:
         try:
             return wandb.init(
                 project=project,

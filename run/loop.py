@@ -36,13 +36,8 @@ class Runner:
         logger: Logger,
         info: dict,
     ):
-        self.config, self.directory, self.parts, self.logger, self.info = (
-            config,
-            directory,
-            parts,
-            logger,
-            info,
-        )
+        self.config, self.directory, self.parts = config, directory, parts
+        self.logger, self.info = logger, info
         self.repeat = config["action_repeat"]
         self.last_frame = config["num_train_frames"]
         self.step = 0  # agent steps; frame = step * action_repeat
@@ -76,7 +71,7 @@ class Runner:
             self.load_state_dict(checkpoint)
             print(f"continuing at frame {self.frame:,}", flush=True)
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
-        progress = tqdm(
+        progress: Any = tqdm(
             total=self.last_frame,
             initial=self.frame,
             unit="frame",
@@ -87,7 +82,7 @@ class Runner:
         )
         try:
             with stops_go_to(self._on_signal), progress as self.bar:
-                self.bar._time = time.monotonic  # tqdm's own may jump
+                self.bar._time = time.monotonic  # tqdm's own clock may jump
                 self.bar.unpause()
                 while not self._at_border():
                     before = self.frame
@@ -121,17 +116,17 @@ class Runner:
     def _advance(self) -> None:
         """One environment step: choose a skill and an action, learn if an update is due, step,
         remember."""
-        p = self.parts
+        p, memory = self.parts, self.parts.replay
         if self.time_step is None or self.time_step.last():
             self.time_step = p.env.reset()
             require_finite(self.frame, observation=self.time_step.observation)
-            p.memory.begin(self.time_step.observation)
+            memory.begin(self.time_step.observation)
         obs = self.time_step.observation
         skill = p.skills.select(obs, self.step, first=self.time_step.first())
         action = self._act(obs, skill, explore=True)
-        if p.learner.due(p.memory, self.step):
-            self.logger.add(p.learner.learn(p.memory, p.objective, self.step))
-        self.logger.add(p.skills.update(p.memory, self.step))
+        if p.learner.due(memory, self.step):
+            self.logger.add(p.learner.learn(memory, p.objective, self.step))
+        self.logger.add(p.skills.update(memory, self.step))
         following = p.env.step(action)
         require_finite(
             self.frame,
@@ -139,7 +134,7 @@ class Runner:
             reward=following.reward,
             discount=following.discount,
         )
-        p.memory.add(action, skill, following.reward, following.discount, following.observation)
+        memory.add(action, skill, following.reward, following.discount, following.observation)
         p.objective.observe(obs, following.observation)
         self.time_step = following
         self.step += 1
@@ -271,10 +266,10 @@ class Runner:
         if self.parts.skills.network is None:
             return
         played = {
-            "training": self.parts.memory.recent_skills(TRAINING_EPISODES),
+            "training": self.parts.replay.recent_skills(TRAINING_EPISODES),
             "evaluation": [episode.skills.argmax(1) for episode in self.evaluator.episodes],
         }
-        arrays = {
+        arrays: dict[str, Any] = {
             name: np.full((len(episodes), max(map(len, episodes), default=0)), -1, np.int16)
             for name, episodes in played.items()
         }

@@ -48,6 +48,8 @@ def of_one_skill(config: dict[str, Any], skill: int) -> dict[str, Any]:
 
 
 def say(job: Job) -> None:
+    """A line for a skill that is finished."""
+    assert job.run is not None, "a skill has a run directory"
     final = read_json(job.run / "result.json")["final"]
     number = job.name.removeprefix("skill ")
     tqdm.write(

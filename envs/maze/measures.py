@@ -55,9 +55,8 @@ def covered(
         (free - low) @ (height, 1)
     ]
     needed = share * len(points) / len(free)
-    return centres, visits >= needed * (
-        1 - 1e-9
-    )  # 0.07 * 17600 / 176 rounds to more than 7; 7 are enough
+    # 0.07 * 17600 / 176 rounds to more than 7, and 7 visits must be enough for it.
+    return centres, visits >= needed * (1 - 1e-9)
 
 
 def coverage(states, maze: str, *, size: float = CELL, share: float = 0.05) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sys
@@ -62,14 +61,16 @@ def _nearest_key(key: str, error: Exception) -> str:
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return ""
-    known = flatten(OmegaConf.to_container(node._get_root(), resolve=False))
+    config = OmegaConf.to_container(node._get_root(), resolve=False)
+    assert isinstance(config, dict)
+    known = flatten({str(name): value for name, value in config.items()})
     return nearest(key, [each for each in known if not each.startswith("hydra.")])
 
 
 def read_arguments(arguments: list[str]) -> list[str]:
     """Those of a Hydra script, checked and quoted."""
     parser = get_args_parser()
-    parser.error = functools.partial(Parser.error, parser)
+    parser.__class__ = Parser  # the same parser, whose errors are one line
     given = parser.parse_args(arguments)
     check_words(given.overrides, multirun=given.multirun)
     if given.multirun:  # there a comma separates the values of a sweep
@@ -91,12 +92,13 @@ def check_sweeps(words: list[str]) -> None:
 def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
     """The body of a command without Hydra (sweep.py, python -m analysis.NAME); `wrong` are other
     errors of the user."""
+    mistakes: tuple[type[Exception], ...] = (UserError, OSError, *wrong)
     try:
         task()
         sys.stdout.flush()
     except BrokenPipeError:  # | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (UserError, OSError, *wrong) as error:
+    except mistakes as error:
         if guard.full_error:
             raise
         if isinstance(error, OSError) and error.filename is not None:
@@ -120,10 +122,11 @@ class Guard:
         """One job; in a multirun a wrong job must not stop the others."""
         self.started = True
         hydra = HydraConfig.get()
+        # unresolved, so that beta=${alpha} stays as it was typed
+        words = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+        assert isinstance(words, list)
         try:
-            task(
-                cfg, OmegaConf.to_container(hydra.overrides.task, resolve=False)
-            )  # beta=${alpha} stays as typed
+            task(cfg, words)
         except UserError as error:
             if hydra.mode == RunMode.MULTIRUN or self.full_error:
                 raise
