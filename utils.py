@@ -1,5 +1,4 @@
-"""What every room needs: errors, the repository's own paths, random streams, atomic files,
-snapshots."""
+"""What every room needs: errors, the paths of the repository, random streams, files, snapshots."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Every result.json below a run_root in one table: python -m analysis.collect [run_root=DIR] [--out
-FILE.csv]
+"""Every result.json below a run_root in one table.
 
-A row per finished run: what analysis.runs reads of it, the versions it ran with, and a hash of its
-settings.
+    python -m analysis.collect [run_root=DIR] [--out FILE.csv]
+
+A row per finished run: what analysis/frames/runs.py reads of it, the versions it ran with, and a
+hash of its settings.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def settings(table: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = Parser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("run_root", nargs="?", default="run_root=runs", metavar="run_root=DIR")
     parser.add_argument("--out", type=Path, help="the table (<run_root>/results.csv)")
     args = parser.parse_args()

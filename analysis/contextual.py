@@ -1,9 +1,9 @@
-"""A task whose best skill is known in every state, to see whether a selector finds it: python -m
-analysis.contextual
+"""Does a selector find the best skill, in a task where it is known for every state?
+
+    python -m analysis.contextual
 
 A point drifts on the unit circle, whatever the agent does. The circle has one sector per skill, and
-a step is worth 1 if the skill is that of the sector, else 0. Only the choice of the skill matters,
-and the best choice is known.
+a step is worth 1 if the skill is that of the sector, else 0. Only the choice of the skill matters.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""A figure of the paper by one command: python -m analysis.figure experiment=fig_tree6 [key=value
-...] (--help)
+"""A figure of the paper by one command, from the training to the picture.
+
+    python -m analysis.figure experiment=fig_tree6 [key=value ...] (--help)
 
 Trains what is missing as ordinary runs of pretrain.py, several at a time; then measures and draws.
 The same command again continues, and trains and measures nothing twice.

@@ -1,5 +1,8 @@
-"""Pictures of behaviour: python -m analysis.film skills SNAPSHOT --out DIR, or gallery --out
-FILE.png"""
+"""Pictures of behaviour: films of the skills of a snapshot, and a gallery of the tasks.
+
+python -m analysis.film skills SNAPSHOT --out DIR
+python -m analysis.film gallery --out FILE.png
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pieces of a page that needs no other file: pictures and films are inside, there is no script and
-no link to fetch."""
+"""Pieces of an HTML page that is one file: pictures and films are inside it, nothing is fetched."""
 
 from __future__ import annotations
 

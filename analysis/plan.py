@@ -1,5 +1,7 @@
-"""What an experiment has and lacks: python -m analysis.plan experiment=table_urlb [key=value ...]
-(--help)"""
+"""What an experiment has and lacks, with the command of each of its runs.
+
+python -m analysis.plan experiment=table_urlb [key=value ...] (--help)
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def plan(experiment: Experiment, *, missing_only: bool = False) -> None:
 
 def main() -> None:
     parser = Parser(
-        description=__doc__.partition(":")[0], epilog=f"experiments: {', '.join(names())}"
+        description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(names())}"
     )
     parser.add_argument(
         "words",

@@ -1,8 +1,9 @@
-"""One page with every table and figure that the runs at hand allow: python -m analysis.report
-[key=value ...] (--help)
+"""One page with every table and figure that the runs at hand allow.
 
-The paper beside ours, with the command that makes each. Runs come from run_root; where it has none,
-from results/.
+    python -m analysis.report [key=value ...] (--help)
+
+The paper's numbers stand beside ours, with the command that makes each. Runs come from run_root;
+where it has none, from results/.
 """
 
 from __future__ import annotations
@@ -271,7 +272,7 @@ def make(words: list[str], out: Path) -> Path:
 
 
 def main() -> None:
-    parser = Parser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "words",
         nargs="*",

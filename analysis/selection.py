@@ -1,5 +1,6 @@
-"""Skill-selection regimes side by side: python -m analysis.selection
-runs/finetune/TASK/AGENT/VARIANT ... --out DIR
+"""Skill-selection regimes side by side.
+
+    python -m analysis.selection runs/finetune/TASK/AGENT/VARIANT ... --out DIR
 
 Per task: selector, selector_release, switching, the mean over single skills and the oracle's best
 skill (the paper's table of regimes), and what the selectors chose: distinct skills, entropy,

@@ -1,5 +1,7 @@
-"""Every measurement as one table and one file: python -m benchmarks [--quick] [--out
-results/bench.json]"""
+"""Every measurement as one table and one file.
+
+python -m benchmarks [--quick] [--out results/bench.json]
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Environment steps per second, ours against dm_control's own, interleaved: python -m
-benchmarks.env [repeats]
+"""Environment steps per second, ours and dm_control's own by turns.
 
-Both loops run the same episodes, resets included: tests/test_fast_envs.py holds them to the same
-bits. Beside them runs a bare loop of dm_control's calls of the engine, all sensors included. The
-clock counts the CPU seconds of this one thread: what else runs on the machine matters little then.
+    python -m benchmarks.env [repeats]
+
+Both loops run the same episodes, resets included: tests/envs/test_fast_envs.py holds them to the
+same bits. Beside them runs a bare loop of dm_control's calls of the engine, all sensors included.
+The clock counts the CPU seconds of this one thread: what else runs on the machine matters little
+then.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Steps per second of an evaluation, episodes side by side and one at a time: python -m
-benchmarks.evaluation"""
+"""Steps per second of an evaluation: episodes side by side, and one at a time.
+
+python -m benchmarks.evaluation
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Frames per second of the pre-training loop, and what steps and updates alone would allow: python
--m benchmarks.loop
+"""Frames per second of the pre-training loop, and what steps and updates alone would allow.
 
-The rest is ours: acting, the memory, skills, the log, checks.
+    python -m benchmarks.loop
+
+The difference is what the loop itself costs: acting, the memory, skills, the log, checks.
 """
 
 from __future__ import annotations

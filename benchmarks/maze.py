@@ -1,5 +1,7 @@
-"""Maze steps per second, vectorised and one by one, interleaved: python -m benchmarks.maze
-[maze=tree] [repeats]"""
+"""Maze steps per second, vectorised and one by one, by turns.
+
+python -m benchmarks.maze [maze=tree] [repeats]
+"""
 
 from __future__ import annotations
 

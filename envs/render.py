@@ -1,8 +1,8 @@
-"""Pictures of an `Env`: RGB arrays, drawn by MuJoCo's own functions. States-only runs never come
-here.
+"""Pictures of an `Env` as RGB arrays, drawn by MuJoCo's own functions.
 
 dm_control settles its renderer by MUJOCO_GL when it is imported, and envs/dmc.py turns it off. Here
-the OpenGL context is ours and made when the first picture is asked for.
+the OpenGL context is ours, and made when the first picture is asked for: a run that draws nothing
+needs none.
 """
 
 from __future__ import annotations

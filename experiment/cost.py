@@ -1,5 +1,7 @@
-"""What the runs of an experiment take: hours of finished ones like them, else the paper's, else
-unknown."""
+"""The hours that the runs of an experiment will take.
+
+They are those of finished runs like them, else those that the paper prints, else unknown.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The runs of an experiment as a graph: what each one waits for, what is there of it, and how it is
-started."""
+"""The runs of an experiment as a graph: what each waits for, what is there of it, how it starts."""
 
 from __future__ import annotations
 

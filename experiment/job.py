@@ -1,5 +1,4 @@
-"""Runs as processes: `start` one, or a `Pack` of them inside a Slurm job, which saves and requeues
-on a signal.
+"""Runs as processes: `start` makes one, a `Pack` is several inside a Slurm job.
 
 Imported by every job before anything else, so that it needs no more than Python.
 """

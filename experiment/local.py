@@ -1,5 +1,7 @@
-"""cluster=local: a pool of processes that starts a run when a slot and the run it needs are
-free."""
+"""cluster=local: the runs of a sweep as processes on this machine.
+
+A run starts when a slot is free and the run that it needs is finished.
+"""
 
 from __future__ import annotations
 

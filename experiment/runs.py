@@ -1,5 +1,4 @@
-"""Runs before they are run: from the words of a command to its config, its directory and what is
-already there."""
+"""Runs before they are run: from a command's words to its config, its directory and its state."""
 
 from __future__ import annotations
 

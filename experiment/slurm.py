@@ -1,5 +1,4 @@
-"""cluster=slurm: the missing runs as job arrays by submitit, each fine-tuning after its own
-pre-training (afterok).
+"""cluster=slurm: the missing runs as job arrays by submitit, fine-tunings after their pre-training.
 
 What a job holds is written before it is submitted, under a name that the job carries: squeue then
 says which runs are queued or running, whatever became of the process that submitted them.

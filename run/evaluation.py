@@ -1,5 +1,8 @@
-"""Evaluations: whole episodes of the current policy. They draw from random streams of their own, so
-that how often a run is evaluated does not change what it learns."""
+"""Evaluations: whole episodes of the current policy.
+
+They draw from random streams of their own, so that how often a run is evaluated does not change
+what it learns.
+"""
 
 from __future__ import annotations
 

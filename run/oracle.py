@@ -1,5 +1,4 @@
-"""skills=oracle: every skill fine-tuned alone, several processes at a time, and one table at the
-end.
+"""skills=oracle: every skill fine-tuned alone, several processes at a time, and one table of them.
 
 The mean over skills is the paper's "Single-Skill", the best one its "Oracle Best Skill". Each skill
 is an ordinary run of skills=fixed in its own directory, so whatever is finished is not run again.

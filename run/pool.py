@@ -1,5 +1,4 @@
-"""Work in processes of its own, several at a time: stopped in order by a signal, gone with its
-parent.
+"""Work in processes of its own, several at a time, that a signal stops in order.
 
 `Pool` is the loop that starts, watches and stops processes. `JobPool` fills it with calls of Python
 functions; experiment/local.py fills it with the runs of a sweep, as commands.

@@ -1,5 +1,4 @@
-"""What result.json says of a finished run: the number, the curve it is the end of, and where both
-come from."""
+"""What result.json says of a finished run: its score, its curve, and where both come from."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The loop for on-policy learners: many episodes side by side, one update per cycle. The rest is
-the Runner's."""
+"""The loop for PPO: many episodes side by side, one update per cycle. The rest is the Runner's."""
 
 from __future__ import annotations
 

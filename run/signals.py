@@ -1,5 +1,7 @@
-"""The signals that stop a run, and how they are heard. Jobs of a cluster import this before
-anything else, so it needs no more than Python."""
+"""The signals that stop a run, and how they are heard.
+
+Jobs of a cluster import this before anything else, so it needs no more than Python.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Films of episodes: frames with a few words in them, as an mp4 that any player opens (H.264,
-yuv420p)."""
+"""Films of episodes: frames with a few words in them, as an mp4 that any player opens."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the runs of an experiment say, as data frames: from their directories, or shipped in
-results/runs.
+"""The evaluations of an experiment's runs as data frames.
 
-Evaluations have one row each: method, domain, task, seed, frame, score, final, and where the run
-comes from. What is missing, unfinished or unreadable is named in `gaps`.
+They come from the run directories, or from results/runs, where some are shipped. Each evaluation is
+a row: method, domain, task, seed, frame, score, final, and where the run comes from. What is
+missing, unfinished or unreadable is named in `gaps`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Measures and pictures of skills in mazes, from PPO's snapshots: python -m analysis.maze
-measure|draw|missed --help
+"""Measures and pictures of skills in mazes, from PPO's snapshots.
 
-A row of measures comes from stochastic whole episodes of every skill from the start distribution, a
-picture from episodes that all begin at START. Both draw from random streams of their own, made from
-the run's seed.
+    python -m analysis.maze measure|draw|missed (--help)
+
+A row of measures comes from whole episodes of every skill, with stochastic actions from starts as
+in training; a picture comes from episodes that all begin at the same point. Both draw from random
+streams of their own, made from the run's seed.
 """
 
 from __future__ import annotations

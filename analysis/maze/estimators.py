@@ -1,5 +1,5 @@
-"""How much of a space is visited, how evenly, and how far a state tells its skill: estimates from
-samples.
+"""Estimates from samples: how much of a space is visited, how evenly, and what a state tells of
+its skill.
 
 States are (N, D), skills (N,) labels of n skills. Entropies and information are in nats.
 """

@@ -1,5 +1,4 @@
-"""A row of measures per snapshot: its run, its command, and what the estimators say of its
-episodes."""
+"""A row of measures per snapshot: which run it is, the command that made it, and its measures."""
 
 from __future__ import annotations
 

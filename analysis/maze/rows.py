@@ -1,5 +1,8 @@
-"""Rows of measures for many snapshots at a time. Each row is a file named after all that it is made
-from, so it is measured once, by whichever experiment comes first."""
+"""Rows of measures for many snapshots, several at a time.
+
+Each row is kept in a file that is named after all that it is made from, so that several experiments
+measure the same snapshot only once.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Means over seeds of measured rows: a small table for the screen, Markdown, and bars with every
-seed as a dot."""
+"""Measures averaged over seeds: for the screen, as Markdown, and as bars with a dot per seed."""
 
 from __future__ import annotations
 

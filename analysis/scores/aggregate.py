@@ -1,12 +1,11 @@
-"""Expert-normalised scores, aggregated with rliable: medians, IQMs, means, optimality gaps and
-their intervals.
+"""Expert-normalised scores over tasks and seeds by rliable: medians, means and their intervals.
 
-All functions start from a tidy frame (method, task, seed, score; curves have frame too). Intervals
-are rliable's stratified bootstrap over runs: percentiles, tasks fixed, seeds of one task drawn
-independently of the other tasks'. They depend on the scores and on `seed` alone: not on the order
-of rows or methods, nor on which other methods there are, nor on numpy's global state, which is left
-as it was. One run has no interval: low and high are NaN, runs is 1. (Percentiles are not built
-around the point: at a low confidence, or with few reps, they can miss it.)
+All functions start from a frame with a row per score (method, task, seed, score; curves have frame
+too). Intervals are rliable's stratified bootstrap over runs: percentiles, tasks fixed, seeds of one
+task drawn independently of the other tasks'. They depend on the scores and on `seed` alone: not on
+the order of rows or methods, nor on which other methods there are, nor on numpy's global state,
+which is left as it was. A single run has no interval: low and high are NaN, runs is 1. Percentiles
+are not built around the point: at a low confidence, or with few repetitions, they can miss it.
 """
 
 from __future__ import annotations

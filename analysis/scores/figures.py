@@ -1,9 +1,8 @@
-"""Figures of scores: intervals, curves, profiles, bars beside the paper's, and conflicts of
-gradients.
+"""Figures of scores: intervals, curves, profiles, bars beside the paper's, conflicts of gradients.
 
-Each function takes a table of analysis.scores (or analysis.runs) and returns a Figure; save(figure,
-path) writes it. The paper prints means and deviations, no single runs: it appears in the bars, and
-in no interval, curve or profile.
+Each function takes a table of analysis/scores or analysis/frames and returns a Figure, which
+save(figure, path) writes. The paper prints means and deviations but no single runs, so it appears
+in the bars, and in no interval, curve or profile.
 """
 
 from __future__ import annotations

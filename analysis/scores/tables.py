@@ -1,5 +1,6 @@
-"""Tables beside the paper's, as Markdown, LaTeX and CSV: compare(ours,
-paper.load("urlb")).markdown()
+"""Tables beside the paper's, as Markdown, LaTeX and CSV.
+
+    compare(ours, paper.load("urlb")).markdown()
 
 Rows are tasks, sums over a domain and the total as the paper has them, columns are methods. The
 best mean of a row is bold, the second underlined, equal ones share a mark; the paper's marks are

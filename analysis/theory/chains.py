@@ -1,5 +1,4 @@
-"""Markov chains that stand for policies: their exact state occupancies, simulated counts, the cases
-of Theorem 1."""
+"""Markov chains that stand for policies: exact occupancies, simulated counts, Theorem 1's cases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Critics whose conflict is known or measured: on fixed transitions with made rewards, and in short
-runs of AMPED."""
+"""Critics whose conflict is known, on made rewards, or measured, in short runs of AMPED."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""EDL's mazes for gymnasium: gymnasium.make("envs.maze:amped/TreeMaze-v0"); importing this module
-registers them.
+"""EDL's mazes for gymnasium: gymnasium.make("envs.maze:amped/TreeMaze-v0").
 
-Episodes last 50 steps and end by truncation. Without a goal the reward is 0: these are mazes to
-discover skills in.
+Importing this module registers them. Episodes last 50 steps and end by truncation. Without a goal
+the reward is 0: these are mazes to discover skills in.
 """
 
 from __future__ import annotations

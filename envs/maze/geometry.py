@@ -1,5 +1,4 @@
-"""The mazes of EDL (Campos et al. 2020, Explore, Discover and Learn) as one table, and what follows
-from it.
+"""The mazes of EDL (Campos et al. 2020, Explore, Discover and Learn), as one table of open ways.
 
 A cell (x, y) is the unit square around that point; y grows upward. Neighbours are connected only if
 their pair is open.

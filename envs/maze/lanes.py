@@ -1,5 +1,4 @@
-"""Many episodes of a maze side by side, as on-policy learners need them: actions in [-1, 1],
-episodes of one length."""
+"""Many episodes of a maze side by side, as PPO needs them: actions in [-1, 1], one length."""
 
 from __future__ import annotations
 

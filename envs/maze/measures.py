@@ -1,5 +1,4 @@
-"""What skills make of a maze, by counting visits of squares: coverage, and what a state tells of
-its skill (nats)."""
+"""What skills make of a maze, from counts of visited squares: coverage, and information in nats."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The words of a command line, checked before Hydra composes them: some mistakes it would accept
-without a word, others it would answer with paragraphs."""
+"""The words of a command line, checked before Hydra composes them.
+
+Some mistakes Hydra would accept without a word, others it would answer with paragraphs.
+"""
 
 from __future__ import annotations
 
