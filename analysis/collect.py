@@ -45,7 +45,7 @@ def config_hash(path: Path) -> str | None:
 
 
 def provenance(path: Path) -> dict[str, Any]:
-    result = load_result(path)
+    result = load_result(path) or {}
     found = result.get("versions")
     return {
         **{name: found.get(name) if isinstance(found, dict) else None for name in VERSIONS},

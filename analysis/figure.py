@@ -31,12 +31,13 @@ from run.pool import Job, JobPool, default_workers
 from run.pretraining import pretrain
 from utils import UserError, choose, write_text
 
-KINDS = {
+# Each kind of figure, and the keys that it has.
+KINDS: dict[str, set[str]] = {
     "skills": set(),
     "evolution": {"skill", "snapshots", "epochs"},
     "bars": {"measures", "bounds"},
     "table": {"measures", "bounds", "against_best"},
-}  # and the keys that each of them has
+}
 
 
 # ------------------------------------------------------------------------------- what is to be done
@@ -112,7 +113,8 @@ def epoch_of(run: Run, frame: int, figure: dict[str, Any]) -> str:
 
 def make_targets(experiment: Experiment) -> list[Target]:
     """Every snapshot that is drawn, then the bounds of each group."""
-    figure, targets, bounds = experiment.figure, [], {}
+    figure, targets = experiment.figure, []
+    bounds: dict[tuple[str, str], Target] = {}  # one for all runs of a group
     for run in experiment.runs:
         for frame in drawn_frames(run, figure):
             epoch = [epoch_of(run, frame, figure)] if figure["kind"] == "evolution" else []

@@ -80,7 +80,7 @@ def parameters_of(layer: StandIn, name: str) -> dict[str, torch.Tensor]:
 
 def networks_of(agent: StandIn) -> dict[str, torch.Tensor]:
     """Actor, critic and target under our names; the numbers of layers are the same."""
-    found = {}
+    found: dict[str, torch.Tensor] = {}
     for network, (ours, parts) in NETWORKS.items():
         for part, name in parts.items():
             for number, layer in layers_of(agent, network, part).items():

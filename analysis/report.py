@@ -163,7 +163,7 @@ def theory_section(root: Path) -> str:
 
 def skills_section(root: Path) -> str:
     """The last picture of each maze run, and films."""
-    last = {}
+    last: dict[Path, tuple[int, Path]] = {}  # run directory -> frame and picture
     for path in root.glob("pretrain/*/*/*/seed_*/skills_*.png"):
         frame = int(path.stem.partition("_")[2])
         last[path.parent] = max(last.get(path.parent, (-1, path)), (frame, path))
@@ -171,7 +171,9 @@ def skills_section(root: Path) -> str:
         html.picture(path, f"{path.parent.relative_to(root / 'pretrain')}, frame {frame:,}")
         for frame, path in sorted(last.values(), key=lambda each: each[1])
     ]
-    films, rest, size = [], [], 0
+    films: list[Path] = []
+    rest: list[Path] = []
+    size = 0
     for path in sorted(
         [*root.glob("**/*.mp4")], key=lambda path: path.stat().st_mtime, reverse=True
     ):

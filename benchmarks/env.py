@@ -67,7 +67,9 @@ def compare(domain: str, repeats: int) -> dict[str, float]:
         for _ in range(2)
     )
     spec, rng = stock.action_spec(), np.random.RandomState(0)
-    fast, slow, bare = [], [], []
+    fast: list[float] = []
+    slow: list[float] = []
+    bare: list[float] = []
     for repeat in range(repeats + 1):
         actions = rng.uniform(-1, 1, (steps, ours.action_dim)).astype(np.float32)
         native = rescaled(spec.minimum, spec.maximum, actions)

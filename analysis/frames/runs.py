@@ -43,15 +43,15 @@ COLUMNS = (
     "best_score",
     "problem",
 )
+# The directories between a phase and a seed, as run/directory.py makes them.
 PLACES = {
     "pretrain": ("domain", "agent", "variant"),
     "finetune": ("task", "agent", "variant", "skills"),
-}  # rundir.py
+}
 DOMAINS = sorted(path.stem for path in (CONFIGS / "domain").glob("*.yaml"))
 WORDS = ("skills", "returns")  # columns of eval.csv that hold no number
-YAML = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # ten times faster, where libyaml was there to build it
+# The loader in C is ten times as fast, and there if libyaml was when PyYAML was built.
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Damaged(UserError):

@@ -29,9 +29,7 @@ def measure(args: argparse.Namespace) -> None:
     bounds = [(kind, domain) for kind in ("floor", "ceiling") if (domain := getattr(args, kind))]
     if not args.snapshots and not bounds:
         raise UserError("nothing to measure; give snapshots, --floor DOMAIN or --ceiling DOMAIN")
-    read_rows(
-        args.out
-    )  # what cannot be measured or written is refused before minutes are spent on a row
+    read_rows(args.out)  # a file that cannot take the rows is refused before minutes are spent
     loaded = [load(path) for path in args.snapshots]
     for kind, domain in bounds:
         put_row(args.out, measure_bound(kind, domain, args))

@@ -78,7 +78,8 @@ def commit_of(git: dict[str, Any] | None) -> str:
 
 
 def measure_snapshot(trained: Trained, args: argparse.Namespace) -> dict[str, Any]:
-    """`commit` is that of the code that trained the run: a finished one says it in result.json."""
+    """The row of a snapshot. `commit` is that of the code that trained the run, which only a
+    finished one tells, in result.json."""
     config, frame = trained.config, trained.frame
     variant, command = describe(trained)
     result = trained.path.resolve().parent.parent / "result.json"
@@ -103,8 +104,9 @@ def measure_snapshot(trained: Trained, args: argparse.Namespace) -> dict[str, An
 
 
 def measure_bound(kind: str, domain: str, args: argparse.Namespace) -> dict[str, Any]:
-    """floor: uniform actions in episodes with a skill that they ignore. ceiling: as many states,
-    uniform over the free cells, each with a skill drawn at random."""
+    """The row of a bound, to compare runs with. floor: uniform actions, which ignore the skill of
+    their episode. ceiling: as many states, uniform over the maze, each with a skill drawn at
+    random."""
     domains = maze_domains()
     if domain not in domains:
         raise UserError(f"--{kind} {domain}: no maze; choose from {', '.join(domains)}")
@@ -117,9 +119,8 @@ def measure_bound(kind: str, domain: str, args: argparse.Namespace) -> dict[str,
     if kind == "floor":
         paths = walk(lanes, lambda obs: rng.uniform(-1, 1, obs.shape), len(skill), rng)[:, 1:]
     else:
-        paths = uniform(lanes.maze, rng, len(skill) * EPISODE_STEPS)[
-            :, None
-        ]  # (N, 1, 2): no two states are related
+        states = uniform(lanes.maze, rng, len(skill) * EPISODE_STEPS)
+        paths = states[:, None]  # (N, 1, 2): each an episode of its own, as no two are related
         skill = rng.integers(args.skills, size=len(paths))
     command = [
         "python",
@@ -180,9 +181,9 @@ def write_rows(path: Path, rows: Iterable[dict[str, str]]) -> None:
 
 
 def put_row(path: Path, row: dict[str, Any]) -> None:
-    """Into the CSV, in place of the row with the same KEY if there is one."""
-    row = as_text(row)
+    """Write the row into the CSV, in place of the row with the same KEY if there is one."""
+    text = as_text(row)
     rows = {tuple(old[name] for name in KEY): old for old in read_rows(path)}
-    rows[tuple(row[name] for name in KEY)] = row
+    rows[tuple(text[name] for name in KEY)] = text
     write_rows(path, rows.values())
-    print("  ".join(f"{name} {row[name]}" for name in (*KEY, *COLUMNS[7:14])), flush=True)
+    print("  ".join(f"{name} {text[name]}" for name in (*KEY, *COLUMNS[7:14])), flush=True)

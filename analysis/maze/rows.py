@@ -21,8 +21,7 @@ from experiment.runs import Run
 from run.pool import Job, JobPool
 from utils import UserError, read_json, write_text
 
-# of the measures: raise it when an estimator, an episode or a maze changes, and rows are measured
-# anew
+# Raise this when an estimator, an episode or a maze changes: all rows are then measured anew.
 VERSION = 1
 BOUNDS = {"floor": "random actions", "ceiling": "uniform states"}
 
@@ -53,8 +52,8 @@ class Measured(NamedTuple):
 
 
 def fingerprint(target: Target, options: argparse.Namespace) -> str:
-    """Of the snapshot, the options and the measures' version: what is equal here has equal
-    values."""
+    """A name for the row of a target, made from its snapshot, the options and VERSION: rows with
+    the same name have the same values."""
     digest = hashlib.sha256(
         json.dumps([VERSION, options.episodes, options.mine_steps, target.bound]).encode()
     )
@@ -90,9 +89,8 @@ def measure_to(path: Path, target: Target, options: argparse.Namespace) -> None:
 
 def measure_all(targets: list[Target], options: argparse.Namespace, workers: int) -> list[Measured]:
     """In the order of the targets. What was measured before is read."""
-    rows = (
-        Path(targets[0].run.config["run_root"]) / "figures" / "rows"
-    )  # with the runs, wherever the figure goes
+    # beside the runs, wherever the figure goes
+    rows = Path(targets[0].run.config["run_root"]) / "figures" / "rows"
     paths = [rows / f"{fingerprint(target, options)}.json" for target in targets]
     missing = {
         path: target for path, target in zip(paths, targets, strict=True) if not path.exists()

@@ -66,7 +66,7 @@ def ratio_line(methods: dict[str, list[Measured]], label: str) -> str:
     parts = []
     for name in RATIOS:
         means = {each: mean(seeds, name) for each, seeds in methods.items()}
-        best = max(means, key=means.get)
+        best = max(means, key=lambda each: means[each])
         share = f"{means[label] / means[best]:.3f}" if means[best] > 0 else "undefined"
         parts.append(f"{name} {share} (best: {best}, {means[best]:.3f})")
     return f"{label} / best method: {'; '.join(parts)}."
@@ -127,9 +127,8 @@ def draw_bars(measured: list[Measured], names: list[str], path: Path) -> None:
             for x, label in enumerate(labels):
                 seeds = lines.get(label, [])
                 if seeds:
-                    again = agents[label] in [
-                        agents[before] for before in labels[:x]
-                    ]  # the same agent, changed
+                    # another change of an agent that has a bar already: the same colour, paler
+                    again = agents[label] in [agents[before] for before in labels[:x]]
                     axis.bar(
                         x,
                         mean(seeds, name),

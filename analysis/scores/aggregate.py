@@ -70,8 +70,8 @@ def matrices(
 
 
 def cells(scores: pd.DataFrame, keys: list[str], tasks: Iterable[str]) -> pd.DataFrame:
-    """The finite scores of these tasks; a second one for the same cell would be counted twice, so
-    it is refused."""
+    """The finite scores of these tasks. Two scores for the same keys are refused, because a run
+    would be counted twice."""
     lacking = [name for name in (*keys, "score") if name not in scores]
     if lacking:
         raise UserError(
@@ -108,8 +108,8 @@ def expert_scores(tasks: Sequence[str]) -> np.ndarray:
 
 @contextmanager
 def drawing(seed: int, *names: str) -> Iterator[None]:
-    """rliable ignores random_state and draws from numpy's global generator: seed it, then put it
-    back."""
+    """rliable ignores its random_state and draws from numpy's global generator. Inside, that one is
+    seeded; afterwards it is as it was."""
     before = np.random.get_state()
     np.random.seed(stream_seed(seed, *names))
     try:
@@ -119,8 +119,8 @@ def drawing(seed: int, *names: str) -> Iterator[None]:
 
 
 def canonical(scores: np.ndarray) -> np.ndarray:
-    """Rows in an order of their own: which run is drawn must not depend on the order in which they
-    were read."""
+    """The rows sorted by their scores: which run the bootstrap draws must not depend on the order
+    in which they were read."""
     flat = scores.reshape(len(scores), -1)
     return scores[np.lexsort(flat.T[::-1])]
 
@@ -204,15 +204,15 @@ def profiles(
 ) -> pd.DataFrame:
     """method, tau, value, low, high, runs: the share of runs (of all tasks) with a score above
     tau."""
-    taus, rows = np.asarray(taus, float), []
+    levels, rows = np.asarray(taus, float), []
 
     def above(scores: np.ndarray) -> np.ndarray:
-        return (scores[..., None] > taus).mean((0, 1))
+        return (scores[..., None] > levels).mean((0, 1))
 
     for method, scores in matrices.items():
         with drawing(seed, "profile", method):
             estimates = estimate(canonical(scores), above, reps, confidence)
-        rows += [(method, *each, len(scores)) for each in zip(taus, *estimates, strict=True)]
+        rows += [(method, *each, len(scores)) for each in zip(levels, *estimates, strict=True)]
     return pd.DataFrame(rows, columns=["method", "tau", "value", "low", "high", "runs"])
 
 

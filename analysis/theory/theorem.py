@@ -21,7 +21,7 @@ The factor H is not needed. For each set A of states the share of time in A is o
 per trajectory, and d(rho_hat, rho) is the largest excess of such a share; Hoeffding for each of the
 2^S - 2 sets that matter gives (2^S - 2) exp(-n Delta^2 / 2), for any weights of the time steps. The
 exponent cannot be improved: where a trajectory stays in one of two states, it is exact
-(tests/test_theorem.py).
+(tests/analysis/test_theorem.py).
 """
 
 from __future__ import annotations
@@ -52,15 +52,8 @@ TIE = 1e-12
 MOVES = {"a new state at every step": 0.0, "one state per trajectory": 1.0}  # probability to stay
 DELTAS = (0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 COUNTS = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200)
-SHARES = (
-    0.1,
-    0.2,
-    0.3,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-)  # 1 / (1 - gamma) against H; the paper's 0.99 and 1000 steps: 0.1
+# 1 / (1 - gamma) as a share of H; the paper's gamma of 0.99 and 1000 steps make 0.1.
+SHARES = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 INSTANCES = 200
 
 
@@ -95,7 +88,7 @@ def bound(n: int, states: int, horizon: int, gap: float) -> float:
 
 
 def sharper_bound(n: int, states: int, gap: float) -> float:
-    """The same without H, see above."""
+    """The same without the factor H, which is not needed (see the module's docstring)."""
     return (2**states - 2) * math.exp(-n * gap**2 / 2)
 
 
@@ -105,8 +98,8 @@ def required(states: int, horizon: int, gap: float, eta: float) -> int:
 
 
 def selected_wrong(counted: np.ndarray, skills: np.ndarray, best: int) -> np.ndarray:
-    """(R,) bool for counted occupancies (R, S). A tie is a mistake: the theorem holds however ties
-    are broken."""
+    """Whether each of the counted occupancies (R, S) leads to a wrong skill: (R,). A tie counts as
+    a mistake, because the theorem holds however ties are broken."""
     far = distance(counted[:, None], skills)  # (R, K)
     return (np.delete(far, best, 1) <= far[:, best, None] + TIE).any(1)
 
