@@ -37,7 +37,8 @@ class Unreadable(UserError):
 
 
 class NotFinite(UserError):
-    """Names a quantity that is not a number any more; the runner adds what is safe."""
+    """Names a quantity that is no finite number any more. The run adds to the message which
+    checkpoint is from before that."""
 
 
 class Interrupted(Exception):
@@ -60,7 +61,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def choose(key: str, value: str, choices: tuple[str, ...]) -> str:
-    """Check a config value against the readings that exist."""
+    """The value, if it is one of the choices; else an error that lists them."""
     if value not in choices:
         raise UserError(f"{key}={value} is not known; choose from {', '.join(choices)}")
     return value
@@ -118,7 +119,7 @@ class Streams:
 
 @contextlib.contextmanager
 def writing(path: Path):
-    """A failing disk becomes one line that names the file."""
+    """Inside, a failing disk becomes one line that names the file."""
     try:
         yield
     except OSError as error:
@@ -175,14 +176,14 @@ class Damaged(Exception):
 
 
 def _tail(crc: int) -> bytes:
-    """The last bytes of a sealed file: the length of the comment, which torch leaves at 0, and the
-    comment."""
+    """The last bytes of a sealed file: the comment of its zip archive, and before it the comment's
+    length, which torch leaves at 0."""
     return MARK_LENGTH.to_bytes(2, "little") + MARK + b"%08x" % crc
 
 
 class Sealing:
-    """A file for torch.save that sums what is written, and keeps the reason of a failure, which
-    torch does not."""
+    """A file for torch.save that computes the checksum of what is written. It also keeps the reason
+    of a failed write, which torch forgets."""
 
     def __init__(self, file: BinaryIO):
         self.file, self.crc = file, 0
@@ -201,14 +202,14 @@ class Sealing:
         self.file.flush()
 
     def seal(self) -> None:
-        """After the last write."""
+        """Put the checksum into the file, after the last write."""
         self.file.seek(-2, os.SEEK_END)
         self.file.write(_tail(self.crc))
 
 
 def verify(path: Path) -> None:
-    """Raises Damaged unless the bytes are those that were written. A file from before the seal has
-    only the checksums of its records, which are checked instead."""
+    """Raise Damaged unless the bytes are those that were written. A file from before there were
+    seals has only the checksums of its records, which are checked instead."""
     with path.open("rb") as file:
         body = file.seek(0, os.SEEK_END) - 2 - MARK_LENGTH
         file.seek(max(body, 0))
@@ -259,14 +260,14 @@ def save_torch(path: Path, payload: dict[str, Any]) -> None:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """numpy's, torch's and CUDA's way of saying it."""
+    """Whether numpy, torch or CUDA ran out of memory, each of which says so in its own way."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "allocate memory" in str(error)
     )
 
 
 def why_refused(error: Exception) -> str:
-    """The reason of torch.load in a line, without its advice to load the file with
+    """Why torch.load refused a file, in a line, without torch's advice to load it with
     weights_only=False."""
     text = str(error).strip() or type(error).__name__
     if found := re.search(r"GLOBAL (\S+)", text):
@@ -305,7 +306,8 @@ def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dic
 
 
 def versions() -> dict[str, str]:
-    """The releases that can move numbers (mujoco changes contacts between releases)."""
+    """The releases of libraries that can move numbers: mujoco, for one, changes contacts between
+    releases."""
     return {
         name: metadata.version(name)
         for name in ("torch", "numpy", "mujoco", "dm_control", "gymnasium")

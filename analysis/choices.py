@@ -20,8 +20,8 @@ BINS = 100  # of time, at most
 
 
 def shares(choices: np.ndarray, skills: int) -> np.ndarray:
-    """(episodes, T) of skill indices, -1 past the end -> (skills, bins): how often each was chosen
-    at that time."""
+    """How often each skill was chosen as an episode goes on: skill indices (episodes, T), -1 past
+    the end, become shares (skills, bins)."""
     bins = min(BINS, choices.shape[1])
     counts = np.zeros((skills, bins))
     episode, step = np.nonzero(choices >= 0)
@@ -30,8 +30,8 @@ def shares(choices: np.ndarray, skills: int) -> np.ndarray:
 
 
 def load_choices(run: Path, name: str) -> np.ndarray:
-    """Of a selector: (episodes, T) skill indices, -1 past an episode's end. Objects are refused,
-    never unpickled."""
+    """Skill indices (episodes, T) that a selector chose, -1 past an episode's end. An array of
+    objects is refused and not unpickled, since that could run code."""
     try:
         with np.load(run / "choices.npz", allow_pickle=False) as stored:
             return stored[name]

@@ -30,8 +30,8 @@ DROPPED = ("state", "problem")  # all that are kept are finished
 
 
 def config_hash(path: Path) -> str | None:
-    """Of config.yaml without the seed, the machine and what moves no number: equal for runs that
-    may be averaged."""
+    """A hash of config.yaml without the seed, the machine and what moves no number. It is equal for
+    runs that may be averaged."""
     try:
         config = yaml.load((path / "config.yaml").read_bytes(), YAML)
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def provenance(path: Path) -> dict[str, Any]:
 
 
 def collect(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Finished runs with their provenance, and all others as analysis.runs has them."""
+    """Finished runs with their provenance, and all others as read_runs has them."""
     runs = read_runs(root)
     done = runs["state"] == "finished"
     more = pd.DataFrame(
@@ -67,8 +67,8 @@ def collect(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def collected(root: Path) -> pd.DataFrame:
-    """The table of the runs below `root`; where only results.csv came home from a cluster, that
-    one."""
+    """The table of the runs below `root`. Where only results.csv was brought home from a cluster,
+    that one."""
     table = collect(root)[0] if root.is_dir() else None
     brought = root / "results.csv"
     if (table is None or table.empty) and brought.exists():

@@ -61,8 +61,8 @@ def read_runs(variant: Path) -> dict[str, dict[int, dict[str, Any]]]:
 
 
 def expected_maximum(count: int) -> float:
-    """Of so many draws of a standard normal, in deviations: where the best of equal skills is to be
-    expected."""
+    """The expected largest of so many standard normal numbers: where the best of equally good
+    skills would lie, in deviations above their mean."""
     x = np.linspace(-10, 10, 20_001)
     below = norm.cdf(x)
     return float(np.trapezoid(x * count * norm.pdf(x) * below ** (count - 1), x))
@@ -105,8 +105,8 @@ def last_metrics(run: Path) -> dict[str, float]:
 
 
 def score_row(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> dict[str, str]:
-    """One line of the table: mean over seeds; +- over seeds, or over episodes (skills) when there
-    is one seed."""
+    """One line of the table: means over seeds. Behind +- stands the deviation over seeds, or over
+    episodes (skills) where there is one seed."""
     some = next(each for seeds in runs.values() for each in seeds.values())
     row = {
         "task": some["task"],

@@ -38,8 +38,8 @@ def machine() -> dict[str, Any]:
 
 
 def run(*, quick: bool) -> dict[str, Any]:
-    """`quick`: tiny sizes and a repeat or two, to see that everything runs; its times mean
-    nothing."""
+    """All measurements. `quick` has tiny sizes and a repeat or two, to see that everything runs;
+    its times mean nothing."""
     results = {"machine": machine(), "versions": versions()}
     if quick:
         results |= {

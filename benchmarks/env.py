@@ -26,8 +26,8 @@ TURN = 125
 
 
 def rescaled(low: np.ndarray, high: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Actions in [-1, 1] in native bounds, by `Env`'s float32 arithmetic, as dm_control takes them:
-    float64."""
+    """Actions in [-1, 1] as dm_control takes them: in native bounds, by `Env`'s float32 arithmetic,
+    then as float64."""
     low, high = low.astype(np.float32), high.astype(np.float32)
     return np.clip(
         low + (high - low) / np.float32(2) * (actions + np.float32(1)), low, high
@@ -35,7 +35,8 @@ def rescaled(low: np.ndarray, high: np.ndarray, actions: np.ndarray) -> np.ndarr
 
 
 def run(env, actions: np.ndarray) -> tuple[float, float]:
-    """CPU seconds of one step per action, or of reset() without actions; the rewards' sum."""
+    """CPU seconds of one step per action, and the sum of the rewards; without actions, of
+    reset()."""
     total, begun = 0.0, time.thread_time()
     if len(actions) == 0:
         env.reset()

@@ -62,7 +62,7 @@ def make_runner(path: Path, *overrides: str) -> Runner:
 def measure(
     repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS
 ) -> dict[str, dict[str, float]]:
-    """{size: frames per second, and the ceiling}."""
+    """Frames per second at each size, and the most that steps and updates alone would allow."""
     return each_size(sizes, lambda runner: measure_one(runner, repeats, steps))
 
 

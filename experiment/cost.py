@@ -17,7 +17,8 @@ from utils import UserError, read_json
 
 
 class Cost(NamedTuple):
-    """`hours` of the runs that are left, by where the numbers come from; None: nobody knows."""
+    """The hours of the runs that are left, and where each number comes from; None where nobody
+    knows."""
 
     hours: dict[str, float | None]  # run directory -> hours
     source: dict[str, str]  # run directory -> measured | paper | unknown
@@ -26,7 +27,7 @@ class Cost(NamedTuple):
         return sum(hours for hours in self.hours.values() if hours is not None)
 
     def line(self) -> str:
-        """Said in a line, with what the sum leaves out."""
+        """The sum in a line, with what it leaves out."""
         counts = {
             name: list(self.source.values()).count(name)
             for name in ("measured", "paper", "unknown")
@@ -51,7 +52,7 @@ def spell(hours: float) -> str:
 
 
 def kind(run: Run) -> tuple:
-    """Runs that take as long: they differ in nothing but seed and task."""
+    """What runs that take equally long have in common: all but the seed and the task."""
     return run.phase, run.method, run.config["domain"]["name"], run.config["num_train_frames"]
 
 
@@ -76,8 +77,8 @@ def printed(phase: str) -> dict[tuple[str, str], float]:
 
 
 def of_paper(run: Run) -> float | None:
-    """The paper's hours of the run's agent, where the run has the paper's size. Its own settings
-    hardly matter."""
+    """The paper's hours of the run's agent, if the run is of the paper's size. Other settings of
+    the agent hardly change them."""
     config = run.config
     size = config["preset"].get(config["learner"]["name"], {}).get(f"{run.phase}_frames")
     if config["preset"]["name"] != "paper" or config["num_train_frames"] != size:

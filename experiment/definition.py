@@ -99,7 +99,7 @@ def split_words(words: list[str]) -> Words:
 
 
 def take(given: Words, prefix: str) -> Words:
-    """The words that begin with the prefix, which they lose; they leave `given`."""
+    """Move the words that begin with the prefix out of `given`; they are returned without it."""
     return {key[len(prefix) :]: given.pop(key) for key in list(given) if key.startswith(prefix)}
 
 
@@ -119,8 +119,8 @@ def make_method(entry: Any) -> tuple[str, Method]:
 
 
 def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
-    """By name; `chosen` picks some by name, label or agent, or brings agents that are not in the
-    list."""
+    """The methods by their names. `chosen` picks some of them by name, label or agent, or brings
+    agents that are not in the list."""
     methods = dict(map(make_method, entries))
     if chosen is None:
         return methods
@@ -134,8 +134,8 @@ def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
 
 
 def make_grids(entries: Any, given: Words) -> list[Grid]:
-    """With the values on the command line in place of a key's own. A key that tells several grids
-    apart picks among them instead: domain=tree_maze leaves the grid of that maze."""
+    """The grids, with values of the command line in place of a key's own. Where several grids
+    differ in a key, it picks among them instead: domain=tree_maze leaves the grid of that maze."""
     grids = [
         {key: list(dict.fromkeys(map(as_word, as_list(values)))) for key, values in entry.items()}
         for entry in as_list(entries)
@@ -163,8 +163,8 @@ def make_grids(entries: Any, given: Words) -> list[Grid]:
 
 
 class Plan(NamedTuple):
-    """Who runs what: the words of all runs, of pre-trainings and of fine-tunings. No tasks: no
-    fine-tunings."""
+    """What makes the runs: the methods, the points of the grid, and the words of all runs, of
+    pre-trainings and of fine-tunings. Without tasks there are no fine-tunings."""
 
     methods: dict[str, Method]
     points: list[Words]

@@ -93,8 +93,8 @@ def call(*words: str) -> str:
 
 
 def queue() -> dict[tuple[str, int], Task]:
-    """(job name, index in its array) -> task, of this user, with those that ended a short while
-    ago."""
+    """What squeue shows of this user: (job name, index in its array) -> task. Slurm keeps jobs that
+    have just ended for a few minutes."""
     found = {}
     for line in call(
         "squeue", "--me", "-h", "-r", "-t", "all", "-o", "%F|%K|%j|%T|%r"
@@ -108,7 +108,8 @@ def queue() -> dict[tuple[str, int], Task]:
 
 
 def records(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """Job name, index and the runs inside, of everything that was ever submitted, oldest first."""
+    """Job name, index in its array and the runs inside, for everything that was ever submitted,
+    oldest first."""
     for path in sorted(folder.glob("*.json")):
         for number, packs in enumerate(read_json(path)["arrays"]):
             for index, runs in enumerate(packs):
@@ -116,8 +117,8 @@ def records(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def tasks(runs: list[Run]) -> dict[str, Task | None]:
-    """Run -> its job: a live one if there is any, else the last; None where Slurm has forgotten
-    it."""
+    """The job of each run: a live one if there is any, else the last one; None where Slurm has
+    forgotten it."""
     found: dict[str, Task | None] = {}
     shown = queue()
     for name, index, inside in records(home(runs[0]) / "slurm"):
@@ -167,8 +168,8 @@ def chunks(items: list, size: int) -> list[list]:
 
 
 def make_arrays(todo: list[Run], live: dict[Path, str], settings: dict[str, Any]) -> list[Array]:
-    """Pre-trainings first. Fine-tunings are grouped by the job they wait for: a live one, or a new
-    pack."""
+    """The missing runs as job arrays, pre-trainings first. Fine-tunings are grouped by the job that
+    they wait for: one that is live already, or a new pack of pre-trainings."""
     size = settings["runs_per_gpu"] if settings["gpus"] else 1
     before = chunks([run for run in todo if run.phase == "pretrain"], size)
     place = {run.path: number for number, pack in enumerate(before) for run in pack}
@@ -196,7 +197,7 @@ def of_phase(phase: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters(array: Array, settings: dict[str, Any]) -> dict[str, Any]:
-    """For submitit: what one pack needs."""
+    """What one pack needs, in the words of submitit."""
     own, most = of_phase(array.phase, settings), max(len(pack) for pack in array.packs)
     cpus = own["cpus"] * most
     asked = {name: own[name] for name in ASKED if own[name] is not None}
@@ -225,7 +226,8 @@ def parameters(array: Array, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def submit(arrays: list[Array], folder: Path, name: str, settings: dict[str, Any]) -> Iterator[str]:
-    """A line for each; the record comes first."""
+    """Submit the arrays and yield a line about each. The record of what they hold is written
+    before."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}-{uuid.uuid4().hex[:6]}"
     content = {"arrays": [[[key(run) for run in pack] for pack in array.packs] for array in arrays]}
     write_text(folder / f"{name}.json", json.dumps(content) + "\n")
@@ -349,8 +351,8 @@ def status(experiment: Experiment, settings: dict[str, Any]) -> None:
 
 
 def cancel(experiment: Experiment, settings: dict[str, Any]) -> None:
-    """Its queued and running jobs; a run that shares a job with another experiment's goes with
-    it."""
+    """Cancel the queued and running jobs of the experiment. A job may hold runs of another
+    experiment too, which go with it."""
     runs = runs_of(experiment)
     known = tasks(runs)
     ids = sorted({task.id for run in runs if (task := known.get(key(run))) and task.live})

@@ -170,8 +170,8 @@ class Evaluator:
 
 
 def explained_variance(groups: list[np.ndarray]) -> float:
-    """Share of state variance between groups (skills), averaged over the dimensions that vary: 0
-    none, 1 all."""
+    """The share of the variance of states that lies between groups (skills), from 0 to 1, averaged
+    over the dimensions that vary."""
     pooled = np.concatenate(groups).astype(np.float64)
     total = ((pooled - pooled.mean(0)) ** 2).sum(0)
     between = sum(len(g) * (g.astype(np.float64).mean(0) - pooled.mean(0)) ** 2 for g in groups)

@@ -37,7 +37,7 @@ class Table:
             self._append(self._lines([row], header=False).encode())
 
     def _append(self, lines: bytes) -> None:
-        """All of it or nothing: half a row on a full disk is taken back."""
+        """Append all of it or nothing: half a row on a full disk is taken back."""
         with writing(self.path), self.path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             try:
@@ -96,7 +96,7 @@ class Logger:
             self.counts[key] = self.counts.get(key, 0) + 1
 
     def means(self, frame: int) -> dict[str, float]:
-        """Means of the open window; a quantity that is not finite stops the run by name."""
+        """Means of the open window. A quantity that is not finite stops the run, by its name."""
         means = {key: float(total) / self.counts[key] for key, total in self.sums.items()}
         for key, value in means.items():
             if not math.isfinite(value):
@@ -105,7 +105,7 @@ class Logger:
         return means
 
     def close_window(self, frame: int, extra: dict[str, Any]) -> dict[str, float]:
-        """One row of train.csv."""
+        """Write the means of the window as a row of train.csv, and open the next one."""
         means = self.means(frame)
         self.sums, self.counts = {}, {}
         self.train.add({"frame": frame, **extra, **dict(sorted(means.items()))})
@@ -150,8 +150,8 @@ class Logger:
 
 
 def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any]):
-    """A run that uploads; without network or key one that can be uploaded later; None if not even
-    that starts."""
+    """A run of Weights & Biases that uploads; without network or key, one that can be uploaded
+    later; None if not even that starts."""
     import wandb
 
     later = f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"

@@ -60,7 +60,7 @@ class Runner:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Parts whose state a checkpoint holds."""
+        """The parts whose state a checkpoint holds."""
         return ("skills", "learner", "objective", "memory", "rng")
 
     # ----------------------------------------------------------------------------------------- loop
@@ -168,7 +168,8 @@ class Runner:
         )
 
     def _require_finite(self) -> None:
-        """Before anything is saved: whatever was learned since the last save, and the weights."""
+        """Look, before anything is saved, whether all that was learned since the last save and all
+        weights are finite numbers."""
         p = self.parts
         self.logger.means(self.frame)
         for owner, module in (
@@ -262,7 +263,8 @@ class Runner:
             raise UserError(f"cannot continue {self.directory.path}: {error}") from error
 
     def _keep_choices(self) -> None:
-        """What a selector chose at the end: choices.npz, one row per episode, -1 past its end."""
+        """Write choices.npz: the skills that a selector chose in its last episodes, one row per
+        episode, -1 past its end."""
         if self.parts.skills.network is None:
             return
         played = {

@@ -68,11 +68,12 @@ class Gathered(NamedTuple):
 
     @property
     def hours(self) -> pd.DataFrame:
-        """As tables.wall_clock wants it: one row per run."""
+        """One row per finished run, as tables.wall_clock takes them."""
         return self.evaluations[self.evaluations["final"]].assign(state="finished")
 
     def save(self, out: Path, name: str) -> list[Path]:
-        """The same, for results/runs: NAME.csv, and NAME_conflict.csv where there is a conflict."""
+        """Write the frames as results/runs has them: NAME.csv, and NAME_conflict.csv where there is
+        a conflict."""
         frames = {out / f"{name}.csv": self.evaluations}
         if len(self.train):
             frames[out / f"{name}_conflict.csv"] = self.train
@@ -122,8 +123,8 @@ def has_conflict(run: Run) -> bool:
 
 
 def evaluations(run: Run, found: dict) -> pd.DataFrame:
-    """Of one run. skills=oracle is two methods: the mean over skills is `single`, the best skill
-    keeps the name."""
+    """The evaluations of one run. skills=oracle becomes two methods: the mean over skills is called
+    `single`, the best skill keeps the name."""
     curve = read_curves([run.path]).assign(
         phase=run.phase,
         method=run.method,
@@ -186,7 +187,7 @@ def shipped_names() -> list[str]:
 
 
 def shipped(name: str) -> Gathered:
-    """As `save` wrote it."""
+    """The frames of results/runs, as `save` wrote them."""
     conflict = SHIPPED / f"{name}_conflict.csv"
     rows = pd.read_csv(
         SHIPPED / f"{name}.csv",
@@ -197,8 +198,8 @@ def shipped(name: str) -> Gathered:
 
 
 def find(name: str, words: list[str], root: Path) -> Gathered | None:
-    """The finished runs of an experiment below run_root, else the shipped ones; None: there are
-    neither."""
+    """The finished runs of an experiment below run_root, else the shipped ones; None where there
+    are neither."""
     found = gather(load([f"experiment={name}", *words])) if root.is_dir() else nothing()
     if len(found.evaluations):
         return found

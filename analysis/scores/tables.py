@@ -131,7 +131,7 @@ class Table:
         )
 
     def csv(self) -> str:
-        """Unrounded, a line per row and method."""
+        """The numbers without rounding, a line per row and method."""
         return self.data.to_csv(index=False, lineterminator="\n")
 
     def cell(self, entry: Entry, style: Style) -> str:
@@ -150,14 +150,16 @@ def escape(text: str) -> str:
 
 
 def spell(value: float, digits: int, *, signed: bool = False) -> str:
-    """Rounded, never -0; a number that would vanish keeps one digit."""
+    """A number as it is printed: rounded, never -0. One that would be rounded to nothing keeps one
+    digit."""
     if not signed and 0 < abs(value) < 0.5 * 10.0**-digits:
         return f"{value:.1g}"
     return f"{round(value, digits) + 0.0:{'+' if signed else ''}.{digits}f}"
 
 
 def marked(entries: list[Entry], digits: int) -> list[Entry]:
-    """With the best and the second best by what is printed; nothing is best of one."""
+    """The entries with the best and the second best marked, by what is printed. A single entry is
+    not the best of anything."""
     printed = [round(entry.mean, digits) for entry in entries if not math.isnan(entry.mean)]
     ranks = (
         dict(zip(sorted(set(printed), reverse=True), ("best", "second"), strict=False))

@@ -76,14 +76,15 @@ def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def margin(target: np.ndarray, skills: np.ndarray) -> Margin:
-    """Of the occupancies (S,) and (K, S)."""
+    """The best skill, delta and epsilon of the theorem, from the occupancies of the target (S,) and
+    of the skills (K, S)."""
     to_target = distance(target, skills)
     pairs = distance(skills[:, None], skills)[np.triu_indices(len(skills), 1)]
     return Margin(int(to_target.argmin()), float(pairs.min()), float(to_target.min()))
 
 
 def bound(n: int, states: int, horizon: int, gap: float) -> float:
-    """Theorem 1; above 1 it says nothing."""
+    """The error that Theorem 1 allows; a bound above 1 says nothing."""
     return 2**states * horizon * math.exp(-n * gap**2 / 2)
 
 
@@ -93,7 +94,7 @@ def sharper_bound(n: int, states: int, gap: float) -> float:
 
 
 def required(states: int, horizon: int, gap: float, eta: float) -> int:
-    """Trajectories that Theorem 1 asks for."""
+    """The number of trajectories that Theorem 1 asks for."""
     return math.ceil(2 / gap**2 * (states * math.log(2) + math.log(horizon) - math.log(eta)))
 
 
@@ -108,7 +109,7 @@ def selected_wrong(counted: np.ndarray, skills: np.ndarray, best: int) -> np.nda
 
 
 def occupancies(instance: Instance, discount: float = 1.0) -> np.ndarray:
-    """Of the skills: (K, S)."""
+    """The occupancies of the skills: (K, S)."""
     return np.stack([occupancy(chain, instance.horizon, discount) for chain in instance.skills])
 
 
@@ -153,8 +154,7 @@ def trial(
 
 
 def needed(delta: float, stay: float, rng: np.random.Generator, repeats: int) -> int:
-    """The smallest n whose simulated error is at most ETA: doubled until it is, then halved in
-    between."""
+    """The smallest n whose simulated error is at most ETA, by doubling and then bisection."""
     instance, high = separated(delta, stay), 1
 
     def enough(n: int) -> bool:
@@ -170,13 +170,13 @@ def needed(delta: float, stay: float, rng: np.random.Generator, repeats: int) ->
 
 
 def as_discount(share: float, horizon: int) -> float:
-    """The discount whose effective horizon is this share of H; infinity: none."""
+    """The discount whose effective horizon is this share of H; an infinite share is no discount."""
     return math.exp(-1 / (share * horizon))
 
 
 def random_instance(rng: np.random.Generator, share: float = math.inf) -> Instance:
-    """Drawn until Delta, of occupancies discounted to this share of the horizon, is positive (and
-    not tiny)."""
+    """A random instance whose Delta, of occupancies discounted to this share of the horizon, is
+    positive and not tiny."""
     while True:
         instance = random_chains(rng)
         if known_margin(instance, as_discount(share, instance.horizon)).value > 0.1:
@@ -184,8 +184,8 @@ def random_instance(rng: np.random.Generator, share: float = math.inf) -> Instan
 
 
 def wrong_for_ever(share: float, rng: np.random.Generator, instances: int) -> float:
-    """Share of random instances with Delta > 0, all discounted, whose plain count tends to another
-    skill than z*."""
+    """The share of random instances with Delta > 0, all discounted, in which the plain count tends
+    to another skill than z*, however many trajectories there are."""
     wrong = 0
     for _ in range(instances):
         instance = random_instance(rng, share)

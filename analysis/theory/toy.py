@@ -73,14 +73,14 @@ def objective(
     generator: torch.Generator,
     field: str = "log_ratio",
 ) -> Tensor:
-    """The mean of the bracket in Eq. 4, one random positive per anchor: minus the loss. Or the mean
-    `ratio`."""
+    """The mean of the bracket in Eq. 4 with one random positive per anchor, which is minus the
+    loss; or the mean of another field, such as `ratio`."""
     result = module(states, skill, generator)
     return masked_mean(getattr(result, field), result.valid)
 
 
 def strangers(states: Tensor, skill: Tensor, means: Tensor) -> Tensor:
-    """(n,): how many samples of the other skills lie in each skill's cluster."""
+    """How many samples of other skills lie in each skill's cluster: (n,)."""
     cluster = torch.cdist(states, means).argmin(1)
     return torch.bincount(cluster[cluster != skill], minlength=len(means))
 
@@ -93,8 +93,8 @@ def cesd_term(states: Tensor, skill: Tensor, means: Tensor) -> Tensor:
 
 
 def measure(means: Tensor, noise: Tensor, seed: int) -> Row:
-    """Every term for Gaussians with these means (2, DIM); noise (2, SAMPLES, DIM) and positives are
-    the same for all, so that differences are the distance's."""
+    """Every term for Gaussians with these means (2, DIM). The noise (2, SAMPLES, DIM) and the
+    positives are the same in all calls, so that differences come from the distance alone."""
     states = (means.unsqueeze(1) + noise).flatten(0, 1)
     skill = torch.arange(2).repeat_interleave(noise.shape[1])
     row = {"distance": float((means[0] - means[1]).norm())}
