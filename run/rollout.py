@@ -114,6 +114,7 @@ class RolloutRunner(Runner):
     """
 
     evaluator_class = RolloutEvaluator
+    evaluator: RolloutEvaluator
 
     @property
     def ppo(self) -> PPO:

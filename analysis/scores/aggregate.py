@@ -45,7 +45,8 @@ def matrices(
     """
     found = cells(scores, ["method", "task", "seed"], tasks)
     experts = expert_scores(tasks) if normalize else np.ones(len(tasks))
-    kept, gaps = {}, []
+    kept: Matrices = {}
+    gaps: list[str] = []
     every_seed = sorted(found["seed"].unique())
     for method, rows in found.groupby("method", sort=False):
         table = rows.pivot(index="seed", columns="task", values="score").reindex(
@@ -64,7 +65,7 @@ def matrices(
             continue
         if len(whole) == 1:
             gaps.append(f"{method}: one run only, so no interval")
-        kept[method] = whole / experts
+        kept[str(method)] = whole / experts
     absent = [method for method in scores["method"].unique() if method not in set(found["method"])]
     return kept, gaps + [f"{method}: left out, no run of these tasks" for method in absent]
 

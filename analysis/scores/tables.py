@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
     mean: float = math.nan
     std: float = math.nan
-    count: int = 0  # of seeds; shown if it is not 0
+    number: int = 0  # of seeds or runs; shown if it is not 0
     signed: bool = False  # a difference
     mark: str = ""  # "best", "second" or neither
 
@@ -142,7 +142,7 @@ class Table:
         text += (
             "" if math.isnan(entry.std) else f" {style.plus_minus} {spell(entry.std, self.digits)}"
         )
-        return text + (f" ({plural(entry.count, self.unit)})" if entry.count else "")
+        return text + (f" ({plural(entry.number, self.unit)})" if entry.number else "")
 
 
 def escape(text: str) -> str:
@@ -262,17 +262,17 @@ def row_lines(rows: pd.DataFrame, most: int, digits: int) -> list[Line]:
     """Ours, the paper's and the difference; only the paper's where there is nothing of ours."""
     domain, task, kind = rows[["domain", "task", "kind"]].iloc[0]
     name = {"score": task.replace("_", " "), "sum": f"{domain} sum", "total": "total"}[kind]
-    theirs = marked([Entry(r.paper_mean, r.paper_std) for r in rows.itertuples()], digits)
+    records = rows.to_dict("records")
+    theirs = marked([Entry(r["paper_mean"], r["paper_std"]) for r in records], digits)
     if not rows["seeds"].any():
         return [Line(name, "paper", theirs)]
     ours = marked(
-        [Entry(r.mean, r.std, r.seeds if r.seeds < most else 0) for r in rows.itertuples()], digits
+        [Entry(r["mean"], r["std"], r["seeds"] if r["seeds"] < most else 0) for r in records],
+        digits,
     )
     lines = [Line(name, "ours", ours), Line("", "paper", theirs)]
     if rows["difference"].notna().any():
-        lines.append(
-            Line("", "difference", [Entry(r.difference, signed=True) for r in rows.itertuples()])
-        )
+        lines.append(Line("", "difference", [Entry(r["difference"], signed=True) for r in records]))
     return lines
 
 
@@ -316,12 +316,12 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
         sources = (
             {source: hours(some) for source, some in here.groupby("source")} if len(here) else {}
         )
-        sources[theirs] = {r.method: Entry(r.mean, r.std) for r in rows.itertuples()}
+        sources[theirs] = {r["method"]: Entry(r["mean"], r["std"]) for r in rows.to_dict("records")}
         lines = [
             Line("", source, [of.get(method, Entry()) for method in methods])
             for source, of in sources.items()
         ]
-        blocks.append([lines[0]._replace(row=domain), *lines[1:]])
+        blocks.append([lines[0]._replace(row=str(domain)), *lines[1:]])
         data += [
             {
                 "domain": domain,
@@ -329,7 +329,7 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
                 "method": method,
                 "mean": of[method].mean,
                 "std": of[method].std,
-                "runs": of[method].count,
+                "runs": of[method].number,
             }
             for source, of in sources.items()
             for method in methods
@@ -351,6 +351,6 @@ def machine(run) -> str:
 
 def hours(runs: pd.DataFrame) -> dict[str, Entry]:
     return {
-        method: Entry(some["hours"].mean(), some["hours"].std(ddof=1), len(some))
+        str(method): Entry(some["hours"].mean(), some["hours"].std(ddof=1), len(some))
         for method, some in runs.groupby("method")
     }
