@@ -1,5 +1,4 @@
-"""Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (--help lists the
-choices)."""
+"""Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (see --help)."""
 
 import functools
 import sys

@@ -1,5 +1,4 @@
-"""Reward-free pre-training: python pretrain.py agent=amped domain=walker (--help lists the
-choices)."""
+"""Reward-free pre-training: python pretrain.py agent=amped domain=walker (see --help)."""
 
 import functools
 from pathlib import Path

@@ -168,9 +168,8 @@ class ReplayBuffer:
         f = self.fields
         rows = (self.head - self.size + 1 + np.arange(self.size)) % self.capacity  # oldest first
         starts = np.flatnonzero(f["episode_step"][rows] == 0)
-        episodes = [
-            part[:-1] for part in np.split(rows, starts)[1:]
-        ]  # the last row of an episode has no action
+        # the last row of an episode holds the state that it ended in, and no action
+        episodes = [part[:-1] for part in np.split(rows, starts)[1:]]
         return [f["skill"][part].argmax(1) for part in episodes[-count:] if len(part)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -210,9 +209,8 @@ class DeviceReplayBuffer(ReplayBuffer):
         at = torch.from_numpy(np.stack([rows, self._acted(rows)])).to(
             self.device, non_blocking=True
         )
-        steps = [
-            self.table[(at[0] + i) % self.capacity] for i in range(self.nstep + 1)
-        ]  # (B, width) each
+        # (B, width) each
+        steps = [self.table[(at[0] + i) % self.capacity] for i in range(self.nstep + 1)]
         parts = [step.split(self.widths, 1) for step in steps]
         reward, discount = torch.zeros_like(parts[0][2]), torch.ones_like(parts[0][3])
         for _, _, r, d, _ in parts[: self.nstep]:

@@ -1,5 +1,6 @@
-"""All runs of an experiment: python sweep.py experiment=NAME cluster=local|slurm
-action=plan|run|status|cancel (--help)
+"""All runs of an experiment, on this machine or on a Slurm cluster.
+
+    python sweep.py experiment=NAME cluster=local|slurm action=plan|run|status|cancel (--help)
 
 Each run is an ordinary run of pretrain.py or finetune.py, a fine-tuning after its own pre-training.
 The same command again runs what is missing, unfinished or failed, and nothing else.

@@ -1,5 +1,4 @@
-"""What every room needs: errors, the repository's own paths, random streams, atomic files,
-snapshots."""
+"""What every room needs: errors, the paths of the repository, random streams, files, snapshots."""
 
 from __future__ import annotations
 
@@ -15,18 +14,13 @@ import zipfile
 import zlib
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent
 CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
-STOPS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-)  # the last is what Slurm's --signal sends before the time is up
 SNAPSHOT_FORMAT = 1
 MARK = b"crc32:"  # of a sealed file's comment, which ends it
 MARK_LENGTH = len(MARK) + 8
@@ -43,11 +37,12 @@ class Unreadable(UserError):
 
 
 class NotFinite(UserError):
-    """Names a quantity that is not a number any more; the runner adds what is safe."""
+    """Names a quantity that is no finite number any more. The run adds to the message which
+    checkpoint is from before that."""
 
 
 class Interrupted(Exception):
-    """One of STOPS arrived; the run is saved and can be continued."""
+    """A signal to stop arrived (run/signals.py); the run is saved and can be continued."""
 
     def __init__(self, signum: int, saved: str):
         super().__init__(
@@ -60,8 +55,13 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def choose(key: str, value: str, choices: tuple[str, ...]) -> str:
-    """Check a config value against the readings that exist."""
+    """The value, if it is one of the choices; else an error that lists them."""
     if value not in choices:
         raise UserError(f"{key}={value} is not known; choose from {', '.join(choices)}")
     return value
@@ -110,7 +110,8 @@ class Streams:
         for name, value in state["numpy"].items():
             self.numpy(name).bit_generator.state = value
         for name, value in state["torch"].items():
-            self.torch(name).set_state(value.cpu())
+            if (generator := self.torch(name)) is not None:
+                generator.set_state(value.cpu())
 
 
 # -------------------------------------------------------------------------------------------- files
@@ -118,12 +119,12 @@ class Streams:
 
 @contextlib.contextmanager
 def writing(path: Path):
-    """A failing disk becomes one line that names the file."""
+    """Inside, a failing disk becomes one line that names the file."""
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"cannot write {path}: {FULL.get(error.errno) or error.strerror or error}; what was written "
+            f"cannot write {path}: {FULL.get(error.errno or 0) or error.strerror or error}; what was written "
             "before is intact"
         ) from error
 
@@ -175,14 +176,14 @@ class Damaged(Exception):
 
 
 def _tail(crc: int) -> bytes:
-    """The last bytes of a sealed file: the length of the comment, which torch leaves at 0, and the
-    comment."""
+    """The last bytes of a sealed file: the comment of its zip archive, and before it the comment's
+    length, which torch leaves at 0."""
     return MARK_LENGTH.to_bytes(2, "little") + MARK + b"%08x" % crc
 
 
 class Sealing:
-    """A file for torch.save that sums what is written, and keeps the reason of a failure, which
-    torch does not."""
+    """A file for torch.save that computes the checksum of what is written. It also keeps the reason
+    of a failed write, which torch forgets."""
 
     def __init__(self, file: BinaryIO):
         self.file, self.crc = file, 0
@@ -201,14 +202,14 @@ class Sealing:
         self.file.flush()
 
     def seal(self) -> None:
-        """After the last write."""
+        """Put the checksum into the file, after the last write."""
         self.file.seek(-2, os.SEEK_END)
         self.file.write(_tail(self.crc))
 
 
 def verify(path: Path) -> None:
-    """Raises Damaged unless the bytes are those that were written. A file from before the seal has
-    only the checksums of its records, which are checked instead."""
+    """Raise Damaged unless the bytes are those that were written. A file from before there were
+    seals has only the checksums of its records, which are checked instead."""
     with path.open("rb") as file:
         body = file.seek(0, os.SEEK_END) - 2 - MARK_LENGTH
         file.seek(max(body, 0))
@@ -248,7 +249,7 @@ def save_torch(path: Path, payload: dict[str, Any]) -> None:
     def write(file) -> None:
         sealing = Sealing(file)
         try:
-            torch.save(payload, sealing)
+            torch.save(payload, cast(BinaryIO, sealing))  # it writes and flushes, no more
         except RuntimeError:
             if sealing.error:  # what torch makes of a failing disk
                 raise sealing.error from None
@@ -259,24 +260,28 @@ def save_torch(path: Path, payload: dict[str, Any]) -> None:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """numpy's, torch's and CUDA's way of saying it."""
+    """Whether numpy, torch or CUDA ran out of memory, each of which says so in its own way."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "allocate memory" in str(error)
     )
 
 
 def why_refused(error: Exception) -> str:
-    """The reason of torch.load in a line, without its advice to load the file with
+    """Why torch.load refused a file, in a line, without torch's advice to load it with
     weights_only=False."""
     text = str(error).strip() or type(error).__name__
     if found := re.search(r"GLOBAL (\S+)", text):
-        hint = "; snapshots of URLB-family code: python -m analysis.import_release" * found[
-            1
-        ].startswith("agent.")
-        return f"it names {found[1]}, which is neither a tensor nor plain Python; nothing was executed{hint}"
+        said = (
+            f"it names {found[1]}, which is neither a tensor nor plain Python; nothing was executed"
+        )
+        if found[1].startswith("agent."):
+            said += "; snapshots of URLB-family code: python -m analysis.import_release"
+        return said
     found = re.search(r"WeightsUnpickler error: (.+)", text)
     first = (found[1] if found else text.splitlines()[0]).partition(" In PyTorch ")[0].strip()
-    return first.replace("Cannot use ``weights_only=True`` with ", "it is one of the ")
+    if legacy := re.match("Cannot use ``weights_only=True`` with (.+)", first):
+        return f"it is one of the {legacy[1]}"
+    return first
 
 
 def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -301,7 +306,8 @@ def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dic
 
 
 def versions() -> dict[str, str]:
-    """The releases that can move numbers (mujoco changes contacts between releases)."""
+    """The releases of libraries that can move numbers: mujoco, for one, changes contacts between
+    releases."""
     return {
         name: metadata.version(name)
         for name in ("torch", "numpy", "mujoco", "dm_control", "gymnasium")

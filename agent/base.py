@@ -1,11 +1,12 @@
-"""The nouns: Objective (what to want) and Trainable (state that travels whole); Learner as a
-protocol."""
+"""The nouns: Objective (what to want), Learner (acts and learns) and Trainable (state that travels
+whole), which both are."""
 
 from __future__ import annotations
 
 import importlib
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,12 +82,11 @@ class TaskReward(Objective):
         return {"task": batch.reward}, {}
 
 
-class Learner(Protocol):
+class Learner(Trainable):
     """Acts and learns. `memory` is what it learns from: a replay (DDPG), or the rollouts of a cycle
     (PPO)."""
 
-    optimizers: dict[str, Adam]
-
+    @abstractmethod
     def act(
         self,
         obs: np.ndarray,
@@ -96,8 +96,11 @@ class Learner(Protocol):
         explore: bool,
         rng: np.random.Generator | None = None,
     ) -> np.ndarray: ...
+    @abstractmethod
     def due(self, memory: Any, step: int) -> bool: ...
+    @abstractmethod
     def learn(self, memory: Any, objective: Objective, step: int) -> Metrics: ...
+    @abstractmethod
     def warm_start(self, state: Mapping[str, Tensor]) -> None: ...
 
 

@@ -14,14 +14,14 @@ import yaml
 
 from run.cli.console import Parser
 from run.cli.guard import run_command
-from utils import UserError, write_atomic
+from utils import UserError, plural, write_atomic
 
 BINS = 100  # of time, at most
 
 
 def shares(choices: np.ndarray, skills: int) -> np.ndarray:
-    """(episodes, T) of skill indices, -1 past the end -> (skills, bins): how often each was chosen
-    at that time."""
+    """How often each skill was chosen as an episode goes on: skill indices (episodes, T), -1 past
+    the end, become shares (skills, bins)."""
     bins = min(BINS, choices.shape[1])
     counts = np.zeros((skills, bins))
     episode, step = np.nonzero(choices >= 0)
@@ -30,8 +30,8 @@ def shares(choices: np.ndarray, skills: int) -> np.ndarray:
 
 
 def load_choices(run: Path, name: str) -> np.ndarray:
-    """Of a selector: (episodes, T) skill indices, -1 past an episode's end. Objects are refused,
-    never unpickled."""
+    """Skill indices (episodes, T) that a selector chose, -1 past an episode's end. An array of
+    objects is refused and not unpickled, since that could run code."""
     try:
         with np.load(run / "choices.npz", allow_pickle=False) as stored:
             return stored[name]
@@ -56,9 +56,7 @@ def draw(run: Path) -> Path:
     )
     for axis, (name, choices) in zip(axes, played.items(), strict=True):
         rule = "with epsilon" if name == "training" else "greedy"
-        axis.set_title(
-            f"{name}: last {len(choices)} episode{'s' * (len(choices) != 1)}, {rule}", fontsize=10
-        )
+        axis.set_title(f"{name}: last {plural(len(choices), 'episode')}, {rule}", fontsize=10)
         if choices.size:
             image = axis.imshow(
                 heat[name],

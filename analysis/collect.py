@@ -1,8 +1,9 @@
-"""Every result.json below a run_root in one table: python -m analysis.collect [run_root=DIR] [--out
-FILE.csv]
+"""Every result.json below a run_root in one table.
 
-A row per finished run: what analysis.runs reads of it, the versions it ran with, and a hash of its
-settings.
+    python -m analysis.collect [run_root=DIR] [--out FILE.csv]
+
+A row per finished run: what analysis/frames/runs.py reads of it, the versions it ran with, and a
+hash of its settings.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pandas as pd
 import yaml
 
 from analysis.frames.runs import YAML, load_result, read_runs
+from analysis.text import short_commit
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from run.cli.schema import flatten
@@ -28,8 +30,8 @@ DROPPED = ("state", "problem")  # all that are kept are finished
 
 
 def config_hash(path: Path) -> str | None:
-    """Of config.yaml without the seed, the machine and what moves no number: equal for runs that
-    may be averaged."""
+    """A hash of config.yaml without the seed, the machine and what moves no number. It is equal for
+    runs that may be averaged."""
     try:
         config = yaml.load((path / "config.yaml").read_bytes(), YAML)
     except FileNotFoundError:
@@ -43,7 +45,7 @@ def config_hash(path: Path) -> str | None:
 
 
 def provenance(path: Path) -> dict[str, Any]:
-    result = load_result(path)
+    result = load_result(path) or {}
     found = result.get("versions")
     return {
         **{name: found.get(name) if isinstance(found, dict) else None for name in VERSIONS},
@@ -53,7 +55,7 @@ def provenance(path: Path) -> dict[str, Any]:
 
 
 def collect(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Finished runs with their provenance, and all others as analysis.runs has them."""
+    """Finished runs with their provenance, and all others as read_runs has them."""
     runs = read_runs(root)
     done = runs["state"] == "finished"
     more = pd.DataFrame(
@@ -65,8 +67,8 @@ def collect(root: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def collected(root: Path) -> pd.DataFrame:
-    """The table of the runs below `root`; where only results.csv came home from a cluster, that
-    one."""
+    """The table of the runs below `root`. Where only results.csv was brought home from a cluster,
+    that one."""
     table = collect(root)[0] if root.is_dir() else None
     brought = root / "results.csv"
     if (table is None or table.empty) and brought.exists():
@@ -92,7 +94,7 @@ def settings(table: pd.DataFrame) -> list[dict[str, str]]:
             for name, value in zip(keys, key, strict=True)
         }
         commits = {
-            str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+            short_commit(commit, dirty)
             for commit, dirty in zip(runs["commit"], runs["dirty"], strict=True)
         }
         rows.append(
@@ -114,7 +116,7 @@ def settings(table: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = Parser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("run_root", nargs="?", default="run_root=runs", metavar="run_root=DIR")
     parser.add_argument("--out", type=Path, help="the table (<run_root>/results.csv)")
     args = parser.parse_args()

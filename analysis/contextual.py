@@ -1,9 +1,9 @@
-"""A task whose best skill is known in every state, to see whether a selector finds it: python -m
-analysis.contextual
+"""Does a selector find the best skill, in a task where it is known for every state?
+
+    python -m analysis.contextual
 
 A point drifts on the unit circle, whatever the agent does. The circle has one sector per skill, and
-a step is worth 1 if the skill is that of the sector, else 0. Only the choice of the skill matters,
-and the best choice is known.
+a step is worth 1 if the skill is that of the sector, else 0. Only the choice of the skill matters.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from agent.skills.selector import ALGORITHMS, make_selector
 from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from analysis.text import markdown_records
 from replay_buffer import ReplayBuffer
 from run.cli.console import Parser, at_least
 from run.cli.schema import resolve
@@ -146,7 +147,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     torch.set_num_threads(1)
-    lines = []
+    rows = []
     for name, (regime, overrides) in REGIMES.items():
         runs = [
             train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
@@ -154,18 +155,18 @@ def main() -> None:
         ]
         right, critic, reward = np.array(runs).T
         valued = "-" if np.isnan(critic).all() else f"{critic.mean():.2f}"
-        lines.append(
-            f"| {name} | {right.mean():.2f} ({right.min():.2f} to {right.max():.2f}) | {valued} | "
-            f"{reward.mean():.2f} |"
+        rows.append(
+            {
+                "skills": name,
+                "right choices (range over seeds)": f"{right.mean():.2f} ({right.min():.2f} to {right.max():.2f})",
+                "right if Q chose": valued,
+                "reward per step, last fifth of training": f"{reward.mean():.2f}",
+            }
         )
     print(
         f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n"
     )
-    print(
-        "| skills | right choices (range over seeds) | right if Q chose | reward per step, last fifth of training |"
-    )
-    print("|---|---|---|---|")
-    print("\n".join(lines))
+    print(markdown_records(rows))
 
 
 if __name__ == "__main__":

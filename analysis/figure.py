@@ -1,5 +1,6 @@
-"""A figure of the paper by one command: python -m analysis.figure experiment=fig_tree6 [key=value
-...] (--help)
+"""A figure of the paper by one command, from the training to the picture.
+
+    python -m analysis.figure experiment=fig_tree6 [key=value ...] (--help)
 
 Trains what is missing as ordinary runs of pretrain.py, several at a time; then measures and draws.
 The same command again continues, and trains and measures nothing twice.
@@ -26,16 +27,17 @@ from experiment.definition import SCORE_KINDS, Experiment, load, names
 from experiment.runs import Run, compose, spell
 from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
-from run.pool import Job, Pool, default_workers
+from run.pool import Job, JobPool, default_workers
 from run.pretraining import pretrain
 from utils import UserError, choose, write_text
 
-KINDS = {
+# Each kind of figure, and the keys that it has.
+KINDS: dict[str, set[str]] = {
     "skills": set(),
     "evolution": {"skill", "snapshots", "epochs"},
     "bars": {"measures", "bounds"},
     "table": {"measures", "bounds", "against_best"},
-}  # and the keys that each of them has
+}
 
 
 # ------------------------------------------------------------------------------- what is to be done
@@ -111,7 +113,8 @@ def epoch_of(run: Run, frame: int, figure: dict[str, Any]) -> str:
 
 def make_targets(experiment: Experiment) -> list[Target]:
     """Every snapshot that is drawn, then the bounds of each group."""
-    figure, targets, bounds = experiment.figure, [], {}
+    figure, targets = experiment.figure, []
+    bounds: dict[tuple[str, str], Target] = {}  # one for all runs of a group
     for run in experiment.runs:
         for frame in drawn_frames(run, figure):
             epoch = [epoch_of(run, frame, figure)] if figure["kind"] == "evolution" else []
@@ -129,6 +132,10 @@ def make_targets(experiment: Experiment) -> list[Target]:
 def train(words: list[str]) -> None:
     """One run as `python pretrain.py` makes it, in a process of its own."""
     pretrain(compose(words), words, draw_paths=draw_paths)
+
+
+def say_finished(job: Job) -> None:
+    tqdm.write(f"finished: {job.run}")
 
 
 def train_missing(experiment: Experiment, workers: int) -> None:
@@ -156,8 +163,8 @@ def train_missing(experiment: Experiment, workers: int) -> None:
         disable=None,
         dynamic_ncols=True,
     ) as bar:
-        pool = Pool(jobs, workers, "each run is saved where it was")
-        pool.run(bar, lambda job: tqdm.write(f"finished: {job.run}"))
+        pool = JobPool(jobs, workers, "each run is saved where it was", bar, say_finished)
+        pool.run()
     if pool.failed:
         raise UserError(
             f"{'; '.join(pool.failed)}: not finished, so nothing is drawn; the same command continues them"

@@ -1,5 +1,8 @@
-"""Pictures of behaviour: python -m analysis.film skills SNAPSHOT --out DIR, or gallery --out
-FILE.png"""
+"""Pictures of behaviour: films of the skills of a snapshot, and a gallery of the tasks.
+
+python -m analysis.film skills SNAPSHOT --out DIR
+python -m analysis.film gallery --out FILE.png
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ BLANK, GAP, INK = 255, 2, "black"
 # The gallery's poses, so that the four tasks of a body can be told apart: metres above the model's
 # own height (z), degrees for the rest. Only drawn, never simulated. Jaco needs none: its tasks
 # differ in where the brick lies.
-POSES = {
+POSES: dict[str, dict[str, float]] = {
     "walker_stand": {},
     "walker_walk": {
         "rootz": -0.05,
@@ -178,24 +181,24 @@ def movie(takes: dict[str, Take], steps: range):
 
 
 def choose_skills(space: SkillSpace, seed: int, only: list[int] | None) -> dict[str, np.ndarray]:
-    """The skills by the words beside their pictures; the draws are those of the run's own
-    evaluations."""
+    """The words beside each picture, and the skill. Skills that cannot be counted are drawn as in
+    the run's own evaluations."""
     panel = space.panel(np.random.default_rng(stream_seed(seed, "eval skills")), EVAL_SKILLS)
-    only = range(len(panel)) if only is None else list(dict.fromkeys(only))
-    if wrong := [i for i in only if not 0 <= i < len(panel)]:
+    shown = list(range(len(panel))) if only is None else list(dict.fromkeys(only))
+    if wrong := [i for i in shown if not 0 <= i < len(panel)]:
         raise UserError(
             f"--only {wrong[0]}: this agent shows {len(panel)} skills; choose 0 to {len(panel) - 1}"
         )
     if space.one_hot:
-        return {name_skill(panel[i]): panel[i] for i in only}
+        return {name_skill(panel[i]): panel[i] for i in shown}
     return {
-        f"draw {i}\n{name_skill(panel[i])}" if space.dim else "no skill": panel[i] for i in only
+        f"draw {i}\n{name_skill(panel[i])}" if space.dim else "no skill": panel[i] for i in shown
     }
 
 
 def env_of(snapshot: Path, config: dict[str, Any], given: str | None) -> str:
-    """The environment of the run. What is imported by name is not for a file to decide: then --env
-    must say it."""
+    """The environment of the run. Where its name would import a module, the snapshot alone must
+    not decide that: the user has to repeat the name as --env."""
     name = (
         config["task"]["env"] if config["phase"] == "finetune" else config["domain"]["primal_task"]
     )
@@ -210,9 +213,8 @@ def film_skills(args: argparse.Namespace) -> dict[str, Take]:
     snapshot, policy = load_snapshot(args.snapshot), load_policy(args.snapshot)
     config, frame = snapshot["config"], snapshot["frame"]
     seed = config["seed"] if args.seed is None else args.seed
-    start = stream_seed(
-        seed, "eval", frame
-    )  # as Runner.evaluate_skills: the pictures belong to eval.csv's row
+    # The start of the run's own evaluation at this frame: the pictures belong to that row of eval.csv.
+    start = stream_seed(seed, "eval", frame)
     skills = choose_skills(
         SkillSpace(config["agent"]["skill_space"], config["skill_dim"]), seed, args.only
     )
@@ -267,9 +269,9 @@ def pose(physics, joints: dict[str, float]) -> None:
     model, data = physics.model.ptr, physics.data.ptr
     data.qpos[:] = model.qpos0
     for name, value in joints.items():
-        address = model.joint(name.removesuffix("_z")).qposadr[0] + 2 * name.endswith(
-            "_z"
-        )  # a free joint: x, y, z
+        address = model.joint(name.removesuffix("_z")).qposadr[0]
+        if name.endswith("_z"):  # of a free joint, whose positions begin with x, y, z
+            address += 2
         data.qpos[address] += value if name.endswith("z") else np.deg2rad(value)
     physics.forward()
 

@@ -1,5 +1,4 @@
-"""Pieces of a page that needs no other file: pictures and films are inside, there is no script and
-no link to fetch."""
+"""Pieces of an HTML page that is one file: pictures and films are inside it, nothing is fetched."""
 
 from __future__ import annotations
 
@@ -95,7 +94,7 @@ def command(*lines: str) -> str:
 
 
 def fold(summary: str, content: str, *, unfolded: bool = False) -> str:
-    return f"<details{' open' * unfolded}><summary>{escape(summary)}</summary>{content}</details>"
+    return f"<details{' open' if unfolded else ''}><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def bullets(lines: Iterable[str]) -> str:

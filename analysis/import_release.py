@@ -40,7 +40,8 @@ EPS = 1e-5  # LayerNorm's, here and there
 
 
 def layers_of(agent: StandIn, network: str, part: str) -> dict[str, StandIn]:
-    """The layers of a Sequential by their numbers, checked to be what our networks compute."""
+    """The layers of a Sequential in the file by their numbers. They are checked to compute what our
+    networks compute."""
     name, owner = f"{network}.{part}", agent.get(network)
     sequence = owner.parts("_modules").get(part) if isinstance(owner, StandIn) else None
     layers = (
@@ -80,7 +81,7 @@ def parameters_of(layer: StandIn, name: str) -> dict[str, torch.Tensor]:
 
 def networks_of(agent: StandIn) -> dict[str, torch.Tensor]:
     """Actor, critic and target under our names; the numbers of layers are the same."""
-    found = {}
+    found: dict[str, torch.Tensor] = {}
     for network, (ours, parts) in NETWORKS.items():
         for part, name in parts.items():
             for number, layer in layers_of(agent, network, part).items():
@@ -143,7 +144,7 @@ def config_for(given: dict[str, str], sizes: dict[str, int]) -> dict[str, Any]:
 
 
 def sizes_of(found: dict[str, torch.Tensor]) -> tuple[int, dict[str, int]]:
-    """Inputs of the actor, and the sizes by which a config names its networks."""
+    """The number of the actor's inputs, and the sizes by which a config names its networks."""
     first = found.get("actor.trunk.0.weight")
     if first is None or first.ndim != 2:
         raise UserError("actor.trunk.0 has no matrix of weights")
@@ -152,7 +153,7 @@ def sizes_of(found: dict[str, torch.Tensor]) -> tuple[int, dict[str, int]]:
 
 
 def skills_of(config: dict[str, Any], given: dict[str, str], inputs: int, obs_dim: int) -> int:
-    """What the actor takes besides observations."""
+    """The size of a skill: what the actor takes besides observations."""
     found = inputs - obs_dim
     some = config["agent"]["skill_space"] != "none"
     if (found > 0) != some or found < 0 or given.get("skill_dim", str(found)) != str(found):

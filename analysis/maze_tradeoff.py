@@ -1,8 +1,9 @@
-"""Coverage against information, one dot a run: python -m analysis.maze_tradeoff
-results/maze/maze_study_*.csv --out PNG
+"""Coverage against information about the skill, one dot a run.
 
-The paper's claim in one picture: upper right is the coverage of methods that explore with the
-information of those that separate.
+    python -m analysis.maze_tradeoff results/maze/maze_study_*.csv --out PNG
+
+The paper's claim in one picture: in the upper right corner lie methods that cover as much as those
+that explore and tell their skills apart as well as those that only separate them.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def tradeoff(rows: pd.DataFrame) -> Figure:
 
 
 def main() -> None:
-    parser = Parser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument("rows", nargs="+", type=Path, help="CSV files of python -m analysis.figure")
     parser.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
     args = parser.parse_args()

@@ -1,12 +1,16 @@
-"""What an experiment has and lacks: python -m analysis.plan experiment=table_urlb [key=value ...]
-(--help)"""
+"""What an experiment has and lacks, with the command of each of its runs.
+
+python -m analysis.plan experiment=table_urlb [key=value ...] (--help)
+"""
 
 from __future__ import annotations
 
+from experiment.board import NOUNS
 from experiment.definition import Experiment, load, names
 from experiment.runs import Run
 from run.cli.console import Parser
 from run.cli.guard import run_command
+from utils import plural
 
 STATES = ("finished", "unfinished", "missing")
 
@@ -14,7 +18,7 @@ STATES = ("finished", "unfinished", "missing")
 def count_lines(runs: list[Run], states: list[str]) -> list[str]:
     """ "240 pre-trainings: 0 finished, 0 unfinished, 240 missing", and the same of fine-tunings."""
     lines = []
-    for phase, noun in (("pretrain", "pre-training"), ("finetune", "fine-tuning")):
+    for phase, noun in NOUNS.items():
         found = [
             state.partition(" ")[0]
             for run, state in zip(runs, states, strict=True)
@@ -22,7 +26,7 @@ def count_lines(runs: list[Run], states: list[str]) -> list[str]:
         ]
         if found:
             counts = ", ".join(f"{found.count(name)} {name}" for name in STATES)
-            lines.append(f"{len(found)} {noun}{'s' * (len(found) > 1)}: {counts}")
+            lines.append(f"{plural(len(found), noun)}: {counts}")
     return lines
 
 
@@ -38,7 +42,7 @@ def plan(experiment: Experiment, *, missing_only: bool = False) -> None:
 
 def main() -> None:
     parser = Parser(
-        description=__doc__.partition(":")[0], epilog=f"experiments: {', '.join(names())}"
+        description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(names())}"
     )
     parser.add_argument(
         "words",

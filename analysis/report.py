@@ -1,8 +1,9 @@
-"""One page with every table and figure that the runs at hand allow: python -m analysis.report
-[key=value ...] (--help)
+"""One page with every table and figure that the runs at hand allow.
 
-The paper beside ours, with the command that makes each. Runs come from run_root; where it has none,
-from results/.
+    python -m analysis.report [key=value ...] (--help)
+
+The paper's numbers stand beside ours, with the command that makes each. Runs come from run_root;
+where it has none, from results/.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from analysis import html, maze_tradeoff
 from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
 from analysis.scores import figures as score_figures
-from analysis.selection import markdown
 from analysis.table import aggregates, make_figures, make_tables
+from analysis.text import markdown_records, short_commit
 from experiment.definition import names, read, split_words
 from run.cli.console import Parser
 from run.cli.guard import run_command
@@ -56,7 +57,7 @@ def provenance(found: Gathered) -> str:
     commits = ", ".join(
         sorted(
             {
-                str(commit)[:7] + " (changed)" * (str(dirty) == "True")
+                short_commit(commit, dirty)
                 for commit, dirty in zip(rows["commit"], rows["dirty"], strict=True)
             }
         )
@@ -91,7 +92,7 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
         for part, table in made.items()
     ]
     if "improvement" in numbers:
-        text = markdown(numbers["improvement"].round(3).astype(str).to_dict("records"))
+        text = markdown_records(numbers["improvement"].round(3).astype(str).to_dict("records"))
         parts.append(html.fold("Probability of improvement", html.prose(text)))
     missing = [*gathered.gaps, *gaps]
     return "".join(parts) + (
@@ -162,7 +163,7 @@ def theory_section(root: Path) -> str:
 
 def skills_section(root: Path) -> str:
     """The last picture of each maze run, and films."""
-    last = {}
+    last: dict[Path, tuple[int, Path]] = {}  # run directory -> frame and picture
     for path in root.glob("pretrain/*/*/*/seed_*/skills_*.png"):
         frame = int(path.stem.partition("_")[2])
         last[path.parent] = max(last.get(path.parent, (-1, path)), (frame, path))
@@ -170,7 +171,9 @@ def skills_section(root: Path) -> str:
         html.picture(path, f"{path.parent.relative_to(root / 'pretrain')}, frame {frame:,}")
         for frame, path in sorted(last.values(), key=lambda each: each[1])
     ]
-    films, rest, size = [], [], 0
+    films: list[Path] = []
+    rest: list[Path] = []
+    size = 0
     for path in sorted(
         [*root.glob("**/*.mp4")], key=lambda path: path.stat().st_mtime, reverse=True
     ):
@@ -197,7 +200,9 @@ def runs_section(root: Path) -> str:
     to."""
     rows = settings(collected(root))
     shown = (
-        html.fold(f"{len(rows)} settings", html.prose(markdown(rows)), unfolded=len(rows) <= 20)
+        html.fold(
+            f"{len(rows)} settings", html.prose(markdown_records(rows)), unfolded=len(rows) <= 20
+        )
         if rows
         else ""
     )
@@ -269,7 +274,7 @@ def make(words: list[str], out: Path) -> Path:
 
 
 def main() -> None:
-    parser = Parser(description=__doc__.partition(":")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "words",
         nargs="*",

@@ -1,5 +1,6 @@
-"""Skill-selection regimes side by side: python -m analysis.selection
-runs/finetune/TASK/AGENT/VARIANT ... --out DIR
+"""Skill-selection regimes side by side.
+
+    python -m analysis.selection runs/finetune/TASK/AGENT/VARIANT ... --out DIR
 
 Per task: selector, selector_release, switching, the mean over single skills and the oracle's best
 skill (the paper's table of regimes), and what the selectors chose: distinct skills, entropy,
@@ -17,6 +18,7 @@ import numpy as np
 from scipy.stats import norm
 
 from analysis.choices import load_choices
+from analysis.text import markdown_records
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from utils import UserError, read_json, write_text
@@ -59,8 +61,8 @@ def read_runs(variant: Path) -> dict[str, dict[int, dict[str, Any]]]:
 
 
 def expected_maximum(count: int) -> float:
-    """Of so many draws of a standard normal, in deviations: where the best of equal skills is to be
-    expected."""
+    """The expected largest of so many standard normal numbers: where the best of equally good
+    skills would lie, in deviations above their mean."""
     x = np.linspace(-10, 10, 20_001)
     below = norm.cdf(x)
     return float(np.trapezoid(x * count * norm.pdf(x) * below ** (count - 1), x))
@@ -103,8 +105,8 @@ def last_metrics(run: Path) -> dict[str, float]:
 
 
 def score_row(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> dict[str, str]:
-    """One line of the table: mean over seeds; +- over seeds, or over episodes (skills) when there
-    is one seed."""
+    """One line of the table: means over seeds. Behind +- stands the deviation over seeds, or over
+    episodes (skills) where there is one seed."""
     some = next(each for seeds in runs.values() for each in seeds.values())
     row = {
         "task": some["task"],
@@ -146,12 +148,6 @@ def choice_rows(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> li
     return rows
 
 
-def markdown(rows: list[dict[str, str]]) -> str:
-    head = list(rows[0])
-    lines = [head, ["---"] * len(head), *(list(row.values()) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
     """The tables as text, the rows of the first, and the regimes without a finished run."""
     scores, choices, luck, missing = [], [], [], []
@@ -166,7 +162,8 @@ def report(variants: list[Path]) -> tuple[str, list[dict[str, str]], list[str]]:
         choices += choice_rows(variant, runs)
         luck += luck_rows(runs)
         missing += [f"{variant}: {regime}" for regime in REGIMES if not runs[regime]]
-    return "\n".join(markdown(rows) for rows in (scores, luck, choices) if rows), scores, missing
+    tables = [markdown_records(rows) + "\n" for rows in (scores, luck, choices) if rows]
+    return "\n".join(tables), scores, missing
 
 
 def main() -> None:

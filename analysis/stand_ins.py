@@ -1,9 +1,9 @@
-"""A torch.save file of foreign code, read without that code: every class in it becomes an inert
-stand-in.
+"""A torch.save file of foreign code, read without that code.
 
-The reader is torch's own for `weights_only=True`, which looks names up in a table instead of
-importing them. The table is lengthened here by classes that record what they are given and do
-nothing else, so that no file can call anything.
+Every class in the file becomes an inert stand-in. The reader is torch's own for
+`weights_only=True`, which looks names up in a table instead of importing them. The table is
+lengthened here by classes that record what they are given and do nothing else, so that no file can
+call anything.
 """
 
 from __future__ import annotations

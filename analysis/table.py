@@ -1,9 +1,10 @@
-"""A table of the paper beside the runs at hand: python -m analysis.table experiment=table_urlb
-[key=value ...] (--help)
+"""A table of the paper beside the runs at hand.
+
+    python -m analysis.table experiment=table_urlb [key=value ...] (--help)
 
 Returns as Markdown, LaTeX and CSV, aggregate scores with intervals, curves, hours and bars; for
 fig_conflict the conflict over pre-training. Nothing is trained (python -m analysis.plan has the
-commands for that); without any run it is the paper's part.
+commands for that). Where there are no runs yet, the tables hold the paper's numbers alone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Theorem 1 by simulation: how many trajectories name the right skill? python -m
-analysis.theorem"""
+"""Theorem 1 by simulation: python -m analysis.theorem (the study is in analysis/theory)"""
 
 from analysis.theory.theorem import main
 

@@ -7,7 +7,7 @@ from run.cli.console import Parser, at_least
 
 
 def a_word(key: str, choices: Collection[str]) -> Callable[[str], str]:
-    """preset=cpu, or cpu: the type of an argument."""
+    """The type of an argument that may be written as preset=cpu or as cpu."""
 
     def parse(text: str) -> str:
         name = text.removeprefix(f"{key}=")
@@ -21,7 +21,7 @@ def a_word(key: str, choices: Collection[str]) -> Callable[[str], str]:
 
 
 def make_parser(title: str, repeats: int, **words: Collection[str]) -> Parser:
-    """`[key=NAME] [repeats]`; the first choice of each word is its default."""
+    """The parser of `[key=NAME] [repeats]`; the first choice of each word is its default."""
     parser = Parser(description=title.partition("\n")[0])
     for key, choices in words.items():
         parser.add_argument(

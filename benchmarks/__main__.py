@@ -1,5 +1,7 @@
-"""Every measurement as one table and one file: python -m benchmarks [--quick] [--out
-results/bench.json]"""
+"""Every measurement as one table and one file.
+
+python -m benchmarks [--quick] [--out results/bench.json]
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ def machine() -> dict[str, Any]:
 
 
 def run(*, quick: bool) -> dict[str, Any]:
-    """`quick`: tiny sizes and a repeat or two, to see that everything runs; its times mean
-    nothing."""
+    """All measurements. `quick` has tiny sizes and a repeat or two, to see that everything runs;
+    its times mean nothing."""
     results = {"machine": machine(), "versions": versions()}
     if quick:
         results |= {

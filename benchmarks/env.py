@@ -1,9 +1,11 @@
-"""Environment steps per second, ours against dm_control's own, interleaved: python -m
-benchmarks.env [repeats]
+"""Environment steps per second, ours and dm_control's own by turns.
 
-Both loops run the same episodes, resets included: tests/test_fast_envs.py holds them to the same
-bits. Beside them runs a bare loop of dm_control's calls of the engine, all sensors included. The
-clock counts the CPU seconds of this one thread: what else runs on the machine matters little then.
+    python -m benchmarks.env [repeats]
+
+Both loops run the same episodes, resets included: tests/envs/test_fast_envs.py holds them to the
+same bits. Beside them runs a bare loop of dm_control's calls of the engine, all sensors included.
+The clock counts the CPU seconds of this one thread: what else runs on the machine matters little
+then.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ TURN = 125
 
 
 def rescaled(low: np.ndarray, high: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Actions in [-1, 1] in native bounds, by `Env`'s float32 arithmetic, as dm_control takes them:
-    float64."""
+    """Actions in [-1, 1] as dm_control takes them: in native bounds, by `Env`'s float32 arithmetic,
+    then as float64."""
     low, high = low.astype(np.float32), high.astype(np.float32)
     return np.clip(
         low + (high - low) / np.float32(2) * (actions + np.float32(1)), low, high
@@ -33,7 +35,8 @@ def rescaled(low: np.ndarray, high: np.ndarray, actions: np.ndarray) -> np.ndarr
 
 
 def run(env, actions: np.ndarray) -> tuple[float, float]:
-    """CPU seconds of one step per action, or of reset() without actions; the rewards' sum."""
+    """CPU seconds of one step per action, and the sum of the rewards; without actions, of
+    reset()."""
     total, begun = 0.0, time.thread_time()
     if len(actions) == 0:
         env.reset()
@@ -65,7 +68,9 @@ def compare(domain: str, repeats: int) -> dict[str, float]:
         for _ in range(2)
     )
     spec, rng = stock.action_spec(), np.random.RandomState(0)
-    fast, slow, bare = [], [], []
+    fast: list[float] = []
+    slow: list[float] = []
+    bare: list[float] = []
     for repeat in range(repeats + 1):
         actions = rng.uniform(-1, 1, (steps, ours.action_dim)).astype(np.float32)
         native = rescaled(spec.minimum, spec.maximum, actions)

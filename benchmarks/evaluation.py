@@ -1,5 +1,7 @@
-"""Steps per second of an evaluation, episodes side by side and one at a time: python -m
-benchmarks.evaluation"""
+"""Steps per second of an evaluation: episodes side by side, and one at a time.
+
+python -m benchmarks.evaluation
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ STEPS = 200  # of each episode
 def measure(
     repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS
 ) -> dict[str, dict[str, float]]:
-    """{size: ...}, each skill of AMPED on walker."""
+    """Steps per second at each size, for an evaluation of every skill of AMPED on walker."""
     return each_size(
         sizes, lambda runner: measure_one(runner, repeats, steps), f"eval_episode_steps={steps}"
     )

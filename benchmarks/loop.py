@@ -1,7 +1,8 @@
-"""Frames per second of the pre-training loop, and what steps and updates alone would allow: python
--m benchmarks.loop
+"""Frames per second of the pre-training loop, and what steps and updates alone would allow.
 
-The rest is ours: acting, the memory, skills, the log, checks.
+    python -m benchmarks.loop
+
+The difference is what the loop itself costs: acting, the memory, skills, the log, checks.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def make_runner(path: Path, *overrides: str) -> Runner:
 def measure(
     repeats: int, sizes: dict[str, tuple[str, ...]] = SIZES, steps: int = STEPS
 ) -> dict[str, dict[str, float]]:
-    """{size: frames per second, and the ceiling}."""
+    """Frames per second at each size, and the most that steps and updates alone would allow."""
     return each_size(sizes, lambda runner: measure_one(runner, repeats, steps))
 
 

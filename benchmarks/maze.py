@@ -1,5 +1,7 @@
-"""Maze steps per second, vectorised and one by one, interleaved: python -m benchmarks.maze
-[maze=tree] [repeats]"""
+"""Maze steps per second, vectorised and one by one, by turns.
+
+python -m benchmarks.maze [maze=tree] [repeats]
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,16 @@ def crossings(cell: list[int], start: list[float], motion: list[float]) -> list[
 def step_plain(
     walls: set[tuple[float, float]], position, action, unit, legacy_corner: bool = False
 ) -> list[float]:
-    """The dynamics of envs/maze_core.py written out for one maze, with EDL's recursion: the tests'
-    oracle."""
+    """The dynamics of envs/maze/core.py written out for one episode, with EDL's recursion. Tests
+    compare the vectorised ones with it."""
     here = [float(v) for v in position]
     motion = [min(max(float(a), -0.95), 0.95) for a in action]
     cell = [math.floor(v + 0.5) for v in here]
     for _ in range(4):  # the motion and at most three recursions
         hit, current = None, list(cell)
         for fraction, axis in crossings(cell, here, motion):
-            if (
-                legacy_corner
-            ):  # the cell shortly before this crossing, whatever the other crossings met
+            if legacy_corner:
+                # the cell shortly before this crossing, whatever the other crossings met
                 current = [math.floor(p + 0.999 * fraction * m + 0.5) for p, m in zip(here, motion)]
             side = math.copysign(1, motion[axis])
             middle = list(current)

@@ -1,5 +1,6 @@
-"""Do several preset=cpu runs side by side beat one with more threads? python -m benchmarks.parallel
-[frames]
+"""Do several preset=cpu runs side by side beat one with more threads?
+
+    python -m benchmarks.parallel [frames]
 
 Each row is some runs of pretrain.py at once; frames per second are of all of them together, from
 the time that the slowest one trained (imports left out). It judges the default of

@@ -1,5 +1,7 @@
-"""Time of a batch and of a step into the replay memory, beside a loop over transitions: python -m
-benchmarks.replay"""
+"""Time of a batch and of a step into the replay memory, beside a loop over transitions.
+
+python -m benchmarks.replay
+"""
 
 from __future__ import annotations
 

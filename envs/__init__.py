@@ -1,5 +1,4 @@
-"""Environments by name, every one an `Env`: flat float32 observations, actions in [-1, 1],
-checkpoints."""
+"""Environments by name, each as an `Env`: flat observations, actions in [-1, 1], checkpoints."""
 
 import importlib
 

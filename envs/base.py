@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from dm_env import specs
 
-FIRST, MID, LAST = dm_env.StepType  # looking a member up in an Enum takes a while
+# As names of this module, because looking a member up in an Enum at every step is slow.
+FIRST, MID, LAST = dm_env.StepType
 
 
 class NotRestorable(RuntimeError):
@@ -38,18 +39,18 @@ def flatten(observation) -> np.ndarray:
 def pack_random(source: np.random.RandomState) -> dict:
     """A RandomState's state as plain Python and a tensor: torch.load(weights_only=True) reads no
     arrays."""
-    name, words, position, has_gauss, gauss = source.get_state()
-    words = torch.from_numpy(words.astype(np.int64))  # (624,)
+    state = source.get_state(legacy=False)
     return {
-        "name": name,
-        "words": words,
-        "position": int(position),
-        "has_gauss": int(has_gauss),
-        "gauss": float(gauss),
+        "name": state["bit_generator"],
+        "words": torch.from_numpy(state["state"]["key"].astype(np.int64)),  # (624,)
+        "position": int(state["state"]["pos"]),
+        "has_gauss": int(state["has_gauss"]),
+        "gauss": float(state["gauss"]),
     }
 
 
 def unpack_random(source: np.random.RandomState, state: Mapping) -> None:
+    """The counterpart of `pack_random`: the source goes on from there."""
     words = state["words"].numpy().astype(np.uint32)
     source.set_state((state["name"], words, state["position"], state["has_gauss"], state["gauss"]))
 
@@ -72,6 +73,11 @@ class Env(dm_env.Environment):
 
     Subclasses provide the underscored methods below; `__init__` ends by seeding.
     """
+
+    # the random source as it was at the start of the current episode
+    _source: dict | None
+    # of the current time step; None before the first reset
+    _kind: dm_env.StepType | None
 
     def __init__(self, *, seed: int, obs_dim: int, low, high, action_repeat: int = 1):
         # NumPy 2 would rescale in float64 with float64 bounds; URLB's numbers come from float32.
@@ -137,11 +143,8 @@ class Env(dm_env.Environment):
         seed."""
         self._seed_value = check_seed(seed)
         self._seed(self._seed_value)
-        self._source = None  # random source at the start of the current episode
+        self._source = self._kind = None
         self._actions: list[bytes] = []  # taken in the current episode, float32 each
-        self._kind: dm_env.StepType | None = (
-            None  # of the current time step; None before the first reset
-        )
 
     def reset(self) -> dm_env.TimeStep:
         self._source = self._get_source()
@@ -173,9 +176,8 @@ class Env(dm_env.Environment):
             self._observation.shape,
             self._obs_shape,
         )
-        return dm_env.TimeStep(
-            kind, reward, discount, self._observation.copy()
-        )  # the caller may write into its own
+        observation = self._observation.copy()  # the caller may write into its own
+        return dm_env.TimeStep(kind, reward, discount, observation)
 
     def _checked(self, action) -> np.ndarray:
         action = np.asarray(action, np.float32)
@@ -183,9 +185,8 @@ class Env(dm_env.Environment):
             raise ValueError(
                 f"action has shape {action.shape}, this environment takes {self._low.shape}"
             )
-        if not math.isfinite(
-            sum(action.tolist())
-        ):  # of doubles, so it cannot overflow; a fifth of isfinite().all()
+        # A sum of doubles cannot overflow here, and takes a fifth of the time of isfinite().all().
+        if not math.isfinite(sum(action.tolist())):
             raise ValueError(f"action is not finite: {action}")
         # What clip() does in Python. The first makes a copy: the caller may reuse its array.
         action = np.maximum(action, self._minus_one)
@@ -210,9 +211,8 @@ class Env(dm_env.Environment):
                 "this environment shows no random source: it needs a numpy RandomState as "
                 "`random_state` or `task.random`, or its own get_state() and set_state()"
             )
-        actions = np.frombuffer(bytearray().join(self._actions), np.float32).reshape(
-            -1, self.action_dim
-        )  # (T, A)
+        taken = np.frombuffer(bytearray().join(self._actions), np.float32)
+        actions = taken.reshape(-1, self.action_dim)  # (T, A)
         return {
             "seed": self._seed_value,
             "source": source,
@@ -257,7 +257,8 @@ class Adapter(Env):
     def __init__(self, build: Callable[[int], Any], *, seed: int, native=None, **kwargs):
         self._build = build
         self._native = build(seed) if native is None else native
-        self._untouched = seed  # as built with this seed; None once used
+        # the seed that the native environment was built with; None once it has been used
+        self._untouched: int | None = seed
         super().__init__(seed=seed, **self._describe(), **kwargs)
 
     @abc.abstractmethod

@@ -1,5 +1,4 @@
-"""A tiny environment that counts its own steps and asserts that it is driven in order, for
-tests."""
+"""A tiny environment for tests, which counts its steps and asserts that it is driven in order."""
 
 import numpy as np
 

@@ -3,7 +3,7 @@
 Most of a step of dm_control's environments is named indexing, context managers and rewards of
 scalars as arrays. An environment here has all of that too (`reset`, `step`), and beside it
 `fast_reset` and `fast_step`, which read cached views of mujoco's data. Their observation is one
-float32 vector, the same one at every step, written in place (tests/test_fast_envs.py compares the
+float32 vector, the same one at every step, written in place (tests/envs/test_fast_envs.py compares the
 two).
 """
 
@@ -45,12 +45,12 @@ def gaussian(x: float, lower: float, upper: float, margin: float) -> float:
 # ---- views
 
 
-def span(first: np.ndarray, count: int = 1) -> slice:
+def span(first: np.ndarray | list[int], count: int = 1) -> slice:
     """The slice that blocks of `count` entries from each of these addresses make up together."""
-    first = np.ravel(first)
-    if (np.diff(first) != count).any():
-        raise ValueError(f"blocks of {count} at {first.tolist()} are not contiguous")
-    return slice(int(first[0]), int(first[-1]) + count)
+    starts = np.ravel(first)
+    if (np.diff(starts) != count).any():
+        raise ValueError(f"blocks of {count} at {starts.tolist()} are not contiguous")
+    return slice(int(starts[0]), int(starts[-1]) + count)
 
 
 def sensors(model: mujoco.MjModel, names) -> slice:

@@ -10,9 +10,8 @@ from envs.base import Adapter, Outcome
 def load(env_id: str) -> gymnasium.Env:
     try:
         env = gymnasium.make(env_id)
-        if "rgb_array" in (env.metadata or {}).get(
-            "render_modes", ()
-        ):  # it can be filmed, and draws only when asked
+        modes = (env.metadata or {}).get("render_modes", ())
+        if "rgb_array" in modes:  # it can be filmed, and draws only when asked
             env.close()
             env = gymnasium.make(env_id, render_mode="rgb_array")
         return env
@@ -22,8 +21,11 @@ def load(env_id: str) -> gymnasium.Env:
 
 
 class GymEnv(Adapter):
-    """Each reset seeds the native environment from (seed, number of the episode): the two are its
-    source."""
+    """Any gymnasium environment with a box of observations and a bounded box of actions.
+
+    It shows no random state, so each reset seeds it from the seed and the number of the episode:
+    these two are all that a checkpoint needs.
+    """
 
     def _describe(self) -> dict:
         obs, action = self._native.observation_space, self._native.action_space

@@ -112,6 +112,7 @@ class Environment(composer.Environment):
     observable is a buffer of one that is filled after the last of them.
     """
 
+    _physics: mjcf.Physics
     _compiled: tuple | None = None  # size of the brick's studs, model
 
     def _recompile_physics(self) -> None:
@@ -141,7 +142,7 @@ class Environment(composer.Environment):
 
 
 def stock(task: str, seed: int) -> composer.Environment:
-    """As dm_control has it."""
+    """The task with dm_control's own steps, with which tests compare the fast ones."""
     return composer.Environment(
         Task(task), time_limit=TIME_LIMIT, random_state=seed, max_reset_attempts=RESET_ATTEMPTS
     )

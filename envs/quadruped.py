@@ -120,7 +120,7 @@ class Environment(SuiteEnvironment):
 
 
 def stock(task: str, seed: int) -> control.Environment:
-    """As dm_control has it."""
+    """The task with dm_control's own steps, with which tests compare the fast ones."""
     added = {"stand": Stand, "jump": Jump}
     if task not in added:
         return suite.load("quadruped", task, task_kwargs={"random": seed})

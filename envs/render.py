@@ -1,8 +1,8 @@
-"""Pictures of an `Env`: RGB arrays, drawn by MuJoCo's own functions. States-only runs never come
-here.
+"""Pictures of an `Env` as RGB arrays, drawn by MuJoCo's own functions.
 
 dm_control settles its renderer by MUJOCO_GL when it is imported, and envs/dmc.py turns it off. Here
-the OpenGL context is ours and made when the first picture is asked for.
+the OpenGL context is ours, and made when the first picture is asked for: a run that draws nothing
+needs none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -73,9 +74,8 @@ def camera_of(model):
     if model.ncam == 0:
         mujoco.mjv_defaultFreeCamera(model, camera)
         return camera
-    names = [
-        model.cam(i).name.rpartition("/")[2] for i in range(model.ncam)
-    ]  # composer puts the entity in front
+    # composer puts the name of the entity and a slash in front
+    names = [model.cam(i).name.rpartition("/")[2] for i in range(model.ncam)]
     camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
     camera.fixedcamid = next((names.index(name) for name in CAMERA_NAMES if name in names), 0)
     return camera
@@ -90,11 +90,15 @@ class Renderer:
 
     def __init__(self, height: int = 256, width: int = 256, *, shadows: bool = False):
         self.height, self.width, self.shadows = height, width, shadows
-        self._gl = self._drawer = self._scene = self._model = None
+        # Objects of MuJoCo, which carries no types; None until the first picture.
+        self._gl: Any = None
+        self._drawer: Any = None
+        self._scene: Any = None
+        self._model: Any = None
 
     def frame(self, env: Env) -> np.ndarray:
         """(height, width, 3) uint8."""
-        native = getattr(env, "unwrapped", env)
+        native: Any = getattr(env, "unwrapped", env)
         if hasattr(native, "physics"):
             return self._draw(native.physics.model.ptr, native.physics.data.ptr)
         if getattr(native, "render_mode", None) == "rgb_array":
@@ -172,12 +176,9 @@ class Renderer:
     # ---- environments that draw themselves
 
     def _fit(self, picture: np.ndarray) -> np.ndarray:
+        """The whole picture at our size, with bars where the shape differs."""
         from PIL import Image, ImageOps
 
-        if picture.shape != (
-            self.height,
-            self.width,
-            3,
-        ):  # whole, with bars where the shape differs
+        if picture.shape != (self.height, self.width, 3):
             picture = np.asarray(ImageOps.pad(Image.fromarray(picture), (self.width, self.height)))
         return np.array(picture, np.uint8)

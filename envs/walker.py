@@ -12,7 +12,8 @@ TIME_LIMIT = 25.0  # seconds: 1000 steps
 CONTROL_TIMESTEP = 0.025
 STAND_HEIGHT = 1.2  # of the torso, metres
 FLIP_MOMENTUM = 5.0  # URLB calls it a speed; the quantity is an angular momentum, kg m^2 / s
-# What moves, as tolerance takes it: bound, margin, value at the margin.
+# How the reward of a moving task rises with its speed or momentum, as `linear` takes it: bound,
+# margin, value at the margin.
 MOVES = {
     "walk": (1.0, 0.5, 0.5),
     "run": (8.0, 4.0, 0.5),
@@ -34,9 +35,8 @@ class Flip(walker.PlanarWalker):
     momentum."""
 
     def __init__(self, random):
-        super().__init__(
-            move_speed=0, random=random
-        )  # speed 0: the parent's reward is the standing one
+        # with a speed of 0 the parent's reward is the one for standing
+        super().__init__(move_speed=0, random=random)
 
     def get_reward(self, physics: Physics) -> float:
         spin = rewards.tolerance(
@@ -79,7 +79,7 @@ class Environment(SuiteEnvironment):
 
 
 def stock(task: str, seed: int) -> control.Environment:
-    """As dm_control has it."""
+    """The task with dm_control's own steps, with which tests compare the fast ones."""
     if task != "flip":
         return suite.load("walker", task, task_kwargs={"random": seed})
     physics = Physics.from_xml_string(*walker.get_model_and_assets())

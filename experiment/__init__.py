@@ -1,2 +1,1 @@
-"""What a table or figure is made of, the graph of its runs, and who makes them: this machine or
-Slurm."""
+"""What a table or figure is made of, the graph of its runs, and their start, here or on Slurm."""

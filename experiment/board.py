@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 from rich.box import SIMPLE
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from experiment.runs import Run
 from run.pool import last_frame
+from utils import plural
 
 # In the order of the counts. waiting: for a slot or for its pre-training; blocked: that one failed.
 STATES = (
@@ -27,11 +29,8 @@ STATES = (
     "blocked",
     "failed",
 )
-SHOWN = {
-    "running": "cyan",
-    "elsewhere": "cyan",
-    "failed": "red",
-}  # rows of the table; the rest is counted
+# The states whose runs have a row in the table, with its colour; the others are only counted.
+SHOWN = {"running": "cyan", "elsewhere": "cyan", "failed": "red"}
 ROWS = 30  # of each such state
 NOUNS = {"pretrain": "pre-training", "finetune": "fine-tuning"}
 
@@ -59,7 +58,7 @@ def counts(rows: list[Row]) -> list[str]:
         found = Counter(row.state for row in rows if row.run.phase == phase)
         if found:
             lines.append(
-                f"{found.total()} {noun}{'s' * (found.total() > 1)}: "
+                f"{plural(found.total(), noun)}: "
                 + ", ".join(f"{found[state]} {state}" for state in STATES if found[state])
             )
     return lines
@@ -94,7 +93,8 @@ class Board:
     """`show` again and again; the last table stays on the screen. Used as a context."""
 
     def __init__(self, title: str):
-        self.title, self.last = title, {}
+        self.title = title
+        self.last: dict[Path, str] = {}  # run directory -> the state that was shown
         console = Console()
         # no thread of rich's own: processes are forked between two refreshes
         self.live = Live(console=console, auto_refresh=False) if console.is_terminal else None
@@ -124,11 +124,9 @@ class Board:
                 and not (first and row.state != "failed")
                 and row.state != "waiting"
             ):
-                print(
-                    f"{row.state:<10} {row.name}"
-                    + f" ({done} of {len(rows)})" * (row.state == "finished")
-                    + f": {row.note}" * bool(row.note)
-                )
+                share = f" ({done} of {len(rows)})" if row.state == "finished" else ""
+                note = f": {row.note}" if row.note else ""
+                print(f"{row.state:<10} {row.name}{share}{note}")
         sys.stdout.flush()
 
 
@@ -140,8 +138,4 @@ def show_once(title: str, rows: list[Row]) -> None:
         return
     print("\n".join([title, *counts(rows)]))
     for row in rows:
-        print(
-            f"{row.state:<10} {row.name}"
-            + f"  {row.progress}" * bool(row.progress)
-            + f"  {row.note}" * bool(row.note)
-        )
+        print("  ".join(filter(None, (f"{row.state:<10} {row.name}", row.progress, row.note))))

@@ -1,5 +1,7 @@
-"""What the runs of an experiment take: hours of finished ones like them, else the paper's, else
-unknown."""
+"""The hours that the runs of an experiment will take.
+
+They are those of finished runs like them, else those that the paper prints, else unknown.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from utils import UserError, read_json
 
 
 class Cost(NamedTuple):
-    """`hours` of the runs that are left, by where the numbers come from; None: nobody knows."""
+    """The hours of the runs that are left, and where each number comes from; None where nobody
+    knows."""
 
     hours: dict[str, float | None]  # run directory -> hours
     source: dict[str, str]  # run directory -> measured | paper | unknown
@@ -24,7 +27,7 @@ class Cost(NamedTuple):
         return sum(hours for hours in self.hours.values() if hours is not None)
 
     def line(self) -> str:
-        """Said in a line, with what the sum leaves out."""
+        """The sum in a line, with what it leaves out."""
         counts = {
             name: list(self.source.values()).count(name)
             for name in ("measured", "paper", "unknown")
@@ -38,10 +41,8 @@ class Cost(NamedTuple):
             )
             if counts[name]
         ]
-        return (
-            f"cost of the {len(self.source)} left: {spell(self.total())}"
-            + f" ({'; '.join(parts)})" * bool(parts)
-        )
+        said = f"cost of the {len(self.source)} left: {spell(self.total())}"
+        return f"{said} ({'; '.join(parts)})" if parts else said
 
 
 def spell(hours: float) -> str:
@@ -51,7 +52,7 @@ def spell(hours: float) -> str:
 
 
 def kind(run: Run) -> tuple:
-    """Runs that take as long: they differ in nothing but seed and task."""
+    """What runs that take equally long have in common: all but the seed and the task."""
     return run.phase, run.method, run.config["domain"]["name"], run.config["num_train_frames"]
 
 
@@ -71,12 +72,13 @@ def measured(runs: Iterable[Run]) -> dict[tuple, float]:
 @functools.cache
 def printed(phase: str) -> dict[tuple[str, str], float]:
     table = paper.load(f"hours_{phase}")
-    return {(row.domain, row.method): row.mean for row in table.itertuples()}
+    keys = zip(table["domain"], table["method"], strict=True)
+    return dict(zip(keys, table["mean"], strict=True))
 
 
 def of_paper(run: Run) -> float | None:
-    """The paper's hours of the run's agent, where the run has the paper's size. Its own settings
-    hardly matter."""
+    """The paper's hours of the run's agent, if the run is of the paper's size. Other settings of
+    the agent hardly change them."""
     config = run.config
     size = config["preset"].get(config["learner"]["name"], {}).get(f"{run.phase}_frames")
     if config["preset"]["name"] != "paper" or config["num_train_frames"] != size:
@@ -91,14 +93,17 @@ def of_paper(run: Run) -> float | None:
 
 
 def estimate(runs: list[Run]) -> Cost:
-    known, hours, source = measured(runs), {}, {}
+    known = measured(runs)
+    hours: dict[str, float | None] = {}
+    source: dict[str, str] = {}
     for run in runs:
         if finished(run.path):
             continue
         name = str(run.path)
         if kind(run) in known:
             hours[name], source[name] = known[kind(run)], "measured"
+        elif (printed_hours := of_paper(run)) is not None:
+            hours[name], source[name] = printed_hours, "paper"
         else:
-            hours[name] = of_paper(run)
-            source[name] = "unknown" if hours[name] is None else "paper"
+            hours[name], source[name] = None, "unknown"
     return Cost(hours, source)

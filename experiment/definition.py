@@ -31,10 +31,8 @@ from run.directory import RunDirectory
 from utils import CONFIGS, UserError, choose
 
 KEYS, OPTIONAL = ("title", "preset", "methods", "grid", "figure"), ("finetune",)
-SCORE_KINDS = (
-    "scores",
-    "conflict",
-)  # of figures that analysis.table makes; the others are of mazes (analysis.figure)
+# Kinds of figures that analysis.table makes; the others are of mazes (analysis.figure).
+SCORE_KINDS = ("scores", "conflict")
 OF_ONE_PHASE = ("num_train_frames", "snapshots")  # what both phases have, each its own
 
 Grid = dict[str, list[str]]
@@ -101,7 +99,7 @@ def split_words(words: list[str]) -> Words:
 
 
 def take(given: Words, prefix: str) -> Words:
-    """The words that begin with the prefix, which they lose; they leave `given`."""
+    """Move the words that begin with the prefix out of `given`; they are returned without it."""
     return {key[len(prefix) :]: given.pop(key) for key in list(given) if key.startswith(prefix)}
 
 
@@ -121,32 +119,31 @@ def make_method(entry: Any) -> tuple[str, Method]:
 
 
 def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
-    """By name; `chosen` picks some by name, label or agent, or brings agents that are not in the
-    list."""
+    """The methods by their names. `chosen` picks some of them by name, label or agent, or brings
+    agents that are not in the list."""
     methods = dict(map(make_method, entries))
     if chosen is None:
         return methods
-    known = {
-        word.lower(): name
-        for name, method in methods.items()
-        for word in (name, label(name), *[method.words["agent"]] * (len(method.words) == 1))
-    }
+    known: dict[str, str] = {}
+    for name, method in methods.items():
+        known |= {name.lower(): name, label(name).lower(): name}
+        if len(method.words) == 1:  # nothing but its agent, which then stands for it too
+            known[method.words["agent"].lower()] = name
     picked = [known.get(name.lower(), name) for name in dict.fromkeys(chosen.split(","))]
     return {name: methods.get(name, Method({"agent": name}, {}, {})) for name in picked}
 
 
 def make_grids(entries: Any, given: Words) -> list[Grid]:
-    """With the values on the command line in place of a key's own. A key that tells several grids
-    apart picks among them instead: domain=tree_maze leaves the grid of that maze."""
+    """The grids, with values of the command line in place of a key's own. Where several grids
+    differ in a key, it picks among them instead: domain=tree_maze leaves the grid of that maze."""
     grids = [
         {key: list(dict.fromkeys(map(as_word, as_list(values)))) for key, values in entry.items()}
         for entry in as_list(entries)
     ]
     keys = [key for key in given if any(key in grid for grid in grids)]
     known = {key: {value for grid in grids for value in grid.get(key, [])} for key in keys}
-    for key in sorted(
-        keys, key=lambda key: not set(given[key].split(",")) <= known[key]
-    ):  # first those that may pick
+    # Keys that may pick among the grids come first.
+    for key in sorted(keys, key=lambda key: not set(given[key].split(",")) <= known[key]):
         values = list(dict.fromkeys(given[key].split(",")))
         own = [grid.get(key, []) for grid in grids]
         if all(each == own[0] for each in own):
@@ -166,8 +163,8 @@ def make_grids(entries: Any, given: Words) -> list[Grid]:
 
 
 class Plan(NamedTuple):
-    """Who runs what: the words of all runs, of pre-trainings and of fine-tunings. No tasks: no
-    fine-tunings."""
+    """What makes the runs: the methods, the points of the grid, and the words of all runs, of
+    pre-trainings and of fine-tunings. Without tasks there are no fine-tunings."""
 
     methods: dict[str, Method]
     points: list[Words]
@@ -227,10 +224,11 @@ def make_runs(plan: Plan) -> tuple[list[Run], list[Run]]:
         if any(point.get(key) not in values for key, values in method.only.items()):
             continue
         run = pretraining(name, point, {**point, **method.words, **plan.shared, **plan.pretrain})
-        if run.config["agent"]["objective"] is None:  # DDPG: fine-tuning is all it does
-            run = None
+        source: Run | None = None  # what the fine-tunings start from
+        if run.config["agent"]["objective"] is None:
+            pass  # DDPG has nothing to pre-train: fine-tuning is all it does
         elif plan.tasks:
-            run = before.setdefault(run.path, run)
+            source = before.setdefault(run.path, run)
         else:
             keep(before, run)
         own = {key: value for key, value in point.items() if key != "domain"}
@@ -243,7 +241,7 @@ def make_runs(plan: Plan) -> tuple[list[Run], list[Run]]:
                 **plan.finetune,
                 **method.finetune,
             }
-            keep(after, finetuning(name, {"task": task, **own}, words, run))
+            keep(after, finetuning(name, {"task": task, **own}, words, source))
     return list(before.values()), list(after.values())
 
 

@@ -1,5 +1,4 @@
-"""The runs of an experiment as a graph: what each one waits for, what is there of it, and how it is
-started."""
+"""The runs of an experiment as a graph: what each waits for, what is there of it, how it starts."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ CLUSTERS = CONFIGS / "cluster"
 
 
 def load(words: list[str]) -> Experiment:
-    """Another process continues what is unfinished, perhaps on another machine, and refuses by
-    itself."""
+    """The experiment as other processes will run it, perhaps on other machines. So what is
+    unfinished is not checked against the device of this one."""
     return experiment.load(words, run_here=False)
 
 
 def settings(cluster: str, given: dict[str, str]) -> dict[str, Any]:
-    """configs/cluster/<cluster>.yaml with cluster.KEY=VALUE of the command line, KEY.KEY for what
-    lies deeper."""
+    """configs/cluster/<cluster>.yaml, changed by cluster.KEY=VALUE of the command line; KEY.KEY
+    reaches one level deeper."""
     choose("cluster", cluster, tuple(sorted(path.stem for path in CLUSTERS.glob("*.yaml"))))
     found = yaml.safe_load((CLUSTERS / f"{cluster}.yaml").read_text())
     for key, word in given.items():
@@ -55,7 +54,8 @@ def settings(cluster: str, given: dict[str, str]) -> dict[str, Any]:
 
 
 def fits(value: Any, default: Any) -> bool:
-    """Of the same kind; a number may be whole or not (the ranges are checked by who uses them)."""
+    """Whether a value is of the same kind as the default. A number may be whole or not; ranges are
+    checked where they matter."""
     numbers = [
         isinstance(each, int | float) and not isinstance(each, bool) for each in (value, default)
     ]
@@ -66,7 +66,7 @@ def fits(value: Any, default: Any) -> bool:
 
 
 def runs_of(found: Experiment) -> list[Run]:
-    """Every run after the one that it needs."""
+    """All runs, each after the one that it needs."""
     return [*found.runs, *found.finetunings]
 
 
@@ -75,7 +75,8 @@ def finished(path: Path) -> bool:
 
 
 def damage(path: Path) -> str:
-    """Why a finished run is none: a result.json that holds no result. It is never removed here."""
+    """Why a run that looks finished is not: its result.json holds no result. Empty if it does. The
+    file is never removed here."""
     try:
         read_json(path / "result.json")["wall_seconds"]
     except UserError as error:
@@ -86,7 +87,7 @@ def damage(path: Path) -> str:
 
 
 def in_use(path: Path) -> bool:
-    """Another process has locked the run directory (agent/rundir.py)."""
+    """Whether another process has locked the run directory (run/directory.py)."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
@@ -103,7 +104,7 @@ def in_use(path: Path) -> bool:
 
 
 def home(run: Run) -> Path:
-    """What sweeps write, below run_root as everything."""
+    """Where sweeps write their logs and records: below run_root, like everything."""
     return Path(run.config["run_root"]) / "sweep"
 
 
@@ -117,7 +118,7 @@ def log_of(run: Run) -> Path:
 
 
 def last_line(path: Path) -> str:
-    """Of a log that may be long; empty where there is none."""
+    """The last line of a log, which may be long; empty where there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -131,8 +132,8 @@ def last_line(path: Path) -> str:
 
 
 def threads(run: Run, share: int) -> int:
-    """What the run's own setting says, else what an earlier start of it had (another count moves
-    bits), else a share of the cores."""
+    """The threads of a run: what its own settings say, else what an earlier start of it had
+    (another count would move bits), else a share of the cores."""
     preset = run.config["preset"].get(run.config["learner"]["name"], {})
     if preset.get("num_threads") or any(word.startswith("num_threads=") for word in run.words):
         return run.config["num_threads"]
@@ -152,8 +153,8 @@ def command(run: Run, share: int) -> Command:
 
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Holds a file that names this process; a second one is refused. The lock goes with the
-    process."""
+    """Hold a file that names this process, so that a second sweep is refused. The lock goes away
+    with the process, however it ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:

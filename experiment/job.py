@@ -1,21 +1,20 @@
-"""Runs as processes: `start` one, or a `Pack` of them inside a Slurm job, which saves and requeues
-on a signal.
+"""Runs as processes: `start` makes one, a `Pack` is several inside a Slurm job.
 
 Imported by every job before anything else, so that it needs no more than Python.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from run.signals import deaf_children
 
 POLL_SECONDS = 0.2
 # Slurm signals every process of a step: runs save by themselves, and are told only if they go on
@@ -29,17 +28,6 @@ class Command(NamedTuple):
     argv: list[str]
     log: str  # what it prints is added to this file
     threads: int
-
-
-@contextlib.contextmanager
-def deaf() -> Iterator[None]:
-    """Processes started inside never see a Ctrl-C: the one that started them stops them in
-    order."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def follow_parent() -> None:
@@ -58,7 +46,7 @@ def start(command: Command, **environment: str) -> subprocess.Popen:
         "PYTHONUNBUFFERED": "1",
         **environment,
     }
-    with open(command.log, "ab") as log, deaf():
+    with open(command.log, "ab") as log, deaf_children():
         return subprocess.Popen(
             command.argv,
             stdin=subprocess.DEVNULL,
@@ -81,10 +69,8 @@ class Pack:
         self.signum = self.signum or signum
 
     def __call__(self) -> None:
-        for signum in (
-            signal.SIGUSR1,
-            signal.SIGTERM,
-        ):  # in place of submitit's, which would not wait for the runs
+        # in place of submitit's own handlers, which would not wait for the runs
+        for signum in (signal.SIGUSR1, signal.SIGTERM):
             signal.signal(signum, self._on_signal)
         processes, deadline = [start(command) for command in self.commands], None
         while any(process.poll() is None for process in processes):
@@ -97,25 +83,25 @@ class Pack:
             time.sleep(POLL_SECONDS)
         codes = [process.returncode for process in processes]
         if self.signum and any(codes):
-            self._requeue()
+            self._requeue(self.signum)
         if any(codes):
             raise RuntimeError(
                 f"exit codes {codes}; what the runs said: {[c.log for c in self.commands]}"
             )
 
-    def _requeue(self) -> None:
-        """Only a job that Slurm still calls running: one that was cancelled must not come back."""
+    def _requeue(self, signum: int) -> None:
+        """Send the job back into the queue, if Slurm still calls it running: one that was cancelled
+        must not come back."""
         number, index = os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_ARRAY_TASK_ID")
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{index}" if index else number
         state = subprocess.run(
             ["squeue", "-h", "-j", job, "-o", "%T"], capture_output=True, text=True
         ).stdout.strip()
         print(
-            f"{signal.Signals(self.signum).name}: the runs are saved; job {job} is {state}",
-            flush=True,
+            f"{signal.Signals(signum).name}: the runs are saved; job {job} is {state}", flush=True
         )
         if state == "RUNNING":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the requeue itself brings
             subprocess.run(["scontrol", "requeue", job], check=True)
             print(f"job {job} is requeued", flush=True)
-        sys.exit(128 + self.signum)
+        sys.exit(128 + signum)

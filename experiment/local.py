@@ -1,5 +1,7 @@
-"""cluster=local: a pool of processes that starts a run when a slot and the run it needs are
-free."""
+"""cluster=local: the runs of a sweep as processes on this machine.
+
+A run starts when a slot is free and the run that it needs is finished.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -27,24 +29,10 @@ from experiment.graph import (
 )
 from experiment.job import start
 from experiment.runs import Run
-from run.pool import default_workers
-from utils import STOPS, Interrupted, UserError
+from run.pool import POLL_SECONDS, Pool, default_workers
+from utils import UserError
 
-POLL_SECONDS = 0.5
-TAKEN = "is in use by another process"  # how a run says that it came second (agent/rundir.py)
-
-
-class Slot(NamedTuple):
-    """Room for one run: a GPU or a share of it; None: wherever the run's own device= says."""
-
-    number: int
-    gpu: str | None
-
-
-class Going(NamedTuple):
-    run: Run
-    slot: Slot
-    process: subprocess.Popen
+TAKEN = "is in use by another process"  # how a run says that it came second (run/directory.py)
 
 
 def visible_gpus() -> list[str]:
@@ -55,15 +43,14 @@ def visible_gpus() -> list[str]:
     return given.split(",") if given else [str(n) for n in range(torch.cuda.device_count())]
 
 
-def make_slots(run: Run, settings: dict[str, Any]) -> list[Slot]:
-    """A run on each GPU before any has a second one."""
+def make_slots(run: Run, settings: dict[str, Any]) -> list[str | None]:
+    """The GPU of each run that has room beside the others; every GPU gets one before any has a
+    second. None: wherever the run's own device= says."""
     gpus = visible_gpus() if settings["gpus"] is None else [str(gpu) for gpu in settings["gpus"]]
     shares, workers = gpus * settings["runs_per_gpu"], settings["workers"]
     if shares and run.device.type != "cpu":
-        return [Slot(n, gpu) for n, gpu in enumerate(shares[:workers])]
-    return [
-        Slot(n, None) for n in range(workers or default_workers(run.config, torch.device("cpu")))
-    ]
+        return list(shares[:workers])
+    return [None] * (workers or default_workers(run.config, torch.device("cpu")))
 
 
 def check(settings: dict[str, Any]) -> None:
@@ -78,104 +65,69 @@ def check(settings: dict[str, Any]) -> None:
         raise UserError(f"cluster.gpus={gpus} is not valid: a list such as [0,1]")
 
 
-class Pool:
-    """Each run is in one of: done, failed, going, waiting. One that fails stops nothing but what
-    needs it."""
+class RunPool(Pool[Run]):
+    """The runs of a sweep, each as a command of its own once the run that it needs is there. Each
+    is in one of: done, failed, going, waiting. One that fails stops nothing but what needs it."""
 
-    def __init__(self, runs: list[Run], slots: list[Slot]):
-        self.runs, self.free = runs, list(slots)
-        self.share = (os.cpu_count() or 1) // len(
-            slots
-        )  # cores for each, where a run may take what it likes
+    def __init__(self, runs: list[Run], slots: list[str | None], board: Board):
         there = {run.path: damage(run.path) for run in runs if finished(run.path)}
+        missing = [run for run in runs if run.path not in there]
+        super().__init__(missing, slots, "each run is saved where it was")
+        self.runs, self.board = runs, board
+        # cores for each run, unless its own settings say how many threads it has
+        self.share = (os.cpu_count() or 1) // len(slots)
         self.done = {path for path, line in there.items() if not line}
         self.failed = {path: line for path, line in there.items() if line}  # run directory -> why
-        self.waiting = [run for run in runs if run.path not in there]
-        self.going: list[Going] = []
-        self.elsewhere: set[Path] = set()
-        self.signum: int | None = None
+        self.elsewhere: set[Path] = set()  # in use by a process that is not ours
 
-    def _on_signal(self, signum: int, _) -> None:
-        self.signum = signum
+    def blocked(self, item: Run) -> bool:
+        return item.after in self.failed
 
-    def run(self, board: Board) -> None:
-        """Until nothing is left that could run; a signal lets every run save first."""
-        handlers = {s: signal.signal(s, self._on_signal) for s in STOPS}
-        try:
-            while True:
-                self._reap()
-                if self.signum:
-                    self._stop()
-                self._fill()
-                board.show(self.rows())
-                if not self.going and all(self.blocked(run) for run in self.waiting):
-                    return
-                time.sleep(POLL_SECONDS)
-        finally:
-            for signum, handler in handlers.items():
-                signal.signal(signum, handler)
+    def ready(self, item: Run) -> bool:
+        if item.after is not None and item.after not in self.done:
+            return False
+        if in_use(item.path):  # somebody started it by hand, or another sweep did
+            self.elsewhere.add(item.path)
+            return False
+        self.elsewhere.discard(item.path)
+        return True
 
-    def blocked(self, run: Run) -> bool:
-        return run.after in self.failed
+    def begin(self, item: Run, gpu: str | None) -> subprocess.Popen | None:
+        if finished(item.path):  # by somebody else, meanwhile
+            self.done.add(item.path)
+            return None
+        where = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        return start(command(item, self.share), **where)
 
-    def _fill(self) -> None:
-        for run in list(self.waiting):
-            if not self.free:
-                return
-            if run.after is not None and run.after not in self.done:
-                continue
-            if in_use(run.path):  # a run that somebody started by hand, or another sweep
-                self.elsewhere.add(run.path)
-                continue
-            self.waiting.remove(run)
-            self.elsewhere.discard(run.path)
-            if finished(run.path):  # there, meanwhile
-                self.done.add(run.path)
-                continue
-            slot = self.free.pop(0)
-            gpu = {} if slot.gpu is None else {"CUDA_VISIBLE_DEVICES": slot.gpu}
-            self.going.append(Going(run, slot, start(command(run, self.share), **gpu)))
+    def ended(self, item: Run, code: int) -> None:
+        if finished(item.path):
+            self.done.add(item.path)
+            return
+        line = last_line(log_of(item)) or f"exit code {code}, {log_of(item)}"
+        if TAKEN in line:
+            self.waiting.insert(0, item)
+        else:
+            self.failed[item.path] = line
 
-    def _reap(self) -> None:
-        for going in [each for each in self.going if each.process.poll() is not None]:
-            self.going.remove(going)
-            self.free.append(going.slot)
-            run = going.run
-            if finished(run.path):
-                self.done.add(run.path)
-                continue
-            line = last_line(log_of(run)) or f"exit code {going.process.returncode}, {log_of(run)}"
-            if TAKEN in line:
-                self.waiting.insert(0, run)
-            else:
-                self.failed[run.path] = line
-
-    def _stop(self) -> None:
-        for going in self.going:
-            going.process.terminate()
-        for going in self.going:
-            going.process.wait()
-        raise Interrupted(self.signum, "each run is saved where it was")
+    def show(self) -> None:
+        self.board.show(self.rows())
 
     def rows(self) -> list[Row]:
-        going = {each.run.path: each.slot for each in self.going}
-        return [self._row(run, going.get(run.path)) for run in self.runs]
+        gpus = {each.item.path: each.gpu for each in self.going}
+        return [self._row(run, gpus) for run in self.runs]
 
-    def _row(self, run: Run, slot: Slot | None) -> Row:
+    def _row(self, run: Run, gpus: dict[Path, str | None]) -> Row:
+        """`gpus`: where the runs that are going have their process."""
         if run.path in self.done:
             return Row(run, "finished")
-        if slot is not None:
-            return Row(run, "running", f"GPU {slot.gpu}" if slot.gpu is not None else "")
+        if run.path in gpus:
+            gpu = gpus[run.path]
+            return Row(run, "running", "" if gpu is None else f"GPU {gpu}")
         if run.path in self.failed:
             return Row(run, "failed", self.failed[run.path])
-        return Row(
-            run,
-            "blocked"
-            if self.blocked(run)
-            else "elsewhere"
-            if run.path in self.elsewhere
-            else "waiting",
-        )
+        if self.blocked(run):
+            return Row(run, "blocked")
+        return Row(run, "elsewhere" if run.path in self.elsewhere else "waiting")
 
 
 # ------------------------------------------------------------------------------------------ actions
@@ -189,15 +141,14 @@ def run(experiment: Experiment, settings: dict[str, Any]) -> None:
     runs = runs_of(experiment)
     slots = make_slots(runs[0], settings)
     with only_one(lock_of(experiment)):
-        pool = Pool(runs, slots)
         with Board(f"{experiment.name}: {experiment.title}, {len(slots)} at a time") as board:
-            pool.run(board)
+            pool = RunPool(runs, slots, board)
+            pool.run()
     if pool.failed:
         blocked = sum(pool.blocked(run) for run in pool.waiting)
         raise UserError(
-            f"{len(pool.failed)} of {len(runs)} runs failed"
-            + f", {blocked} wait for them" * bool(blocked)
-            + f"; what they said is below {home(runs[0])}; the same command tries them again"
+            f"{len(pool.failed)} of {len(runs)} runs failed{f', {blocked} wait for them' if blocked else ''}"
+            f"; what they said is below {home(runs[0])}; the same command tries them again"
         )
 
 

@@ -1,5 +1,4 @@
-"""Runs before they are run: from the words of a command to its config, its directory and what is
-already there."""
+"""Runs before they are run: from a command's words to its config, its directory and its state."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ FIRST, LAST = ("agent", "domain", "task", "preset"), ("seed", "run_root")  # of 
 
 
 class Run(NamedTuple):
-    """`words` is what the script is told, `point` where the run lies in its experiment's grid."""
+    """One run of an experiment. `words` is what the script is told, `point` where the run lies in
+    the grid of its experiment."""
 
     method: str
     point: dict[str, str]
@@ -76,8 +76,8 @@ def as_word(value: Any) -> str:
 
 
 def order(words: dict[str, str]) -> list[str]:
-    """Agent, domain or task, and preset first, the seed last; paths quoted as the scripts quote
-    them."""
+    """The words of a command in a fixed order: agent, domain or task, and preset first, the seed
+    last. Paths are quoted as the scripts quote them."""
     middle = [key for key in words if key not in FIRST + LAST]
     return quote_words([f"{key}={words[key]}" for key in (*FIRST, *middle, *LAST) if key in words])
 
@@ -90,7 +90,7 @@ def compose(words: list[str], phase: str = "pretrain") -> DictConfig:
 
 @functools.cache
 def tasks() -> dict[str, dict[str, str]]:
-    """name -> {name, domain, env} of every task."""
+    """Every task by its name, with its name, domain and environment."""
     found = [
         yaml.safe_load(path.read_text())["task"]
         for path in sorted((CONFIGS / "task").glob("*.yaml"))
@@ -108,8 +108,9 @@ def composed(phase: str, words: tuple[str, ...]) -> tuple[dict[str, Any], torch.
 
 
 def config_of(phase: str, words: dict[str, str]) -> tuple[dict[str, Any], torch.device]:
-    """As the script composes it. Hydra takes a tenth of a second, an experiment may have a thousand
-    runs: what differs in nothing but its seed, or in its task within a domain, is composed once."""
+    """The config as the script would compose it. Composing takes Hydra a tenth of a second, and an
+    experiment may have a thousand runs: those that differ only in their seed, or in their task
+    within a domain, are composed once."""
     words = dict(words)
     own: dict[str, Any] = {}
     if "seed" in words:
@@ -130,7 +131,8 @@ def pretraining(method: str, point: dict[str, str], words: dict[str, str]) -> Ru
 def finetuning(
     method: str, point: dict[str, str], words: dict[str, str], source: Run | None
 ) -> Run:
-    """After `source`, which is named where the words alone would look for another one."""
+    """The fine-tuning that starts from `source`. Where its words alone would lead to another
+    pre-training, pretrain_variant= names this one."""
     config, device = config_of("finetune", words)
     if source is not None and source.path.parts[-2] != (
         config["variant"] or variant_name(config, order(words), method_only=True)

@@ -1,5 +1,4 @@
-"""cluster=slurm: the missing runs as job arrays by submitit, each fine-tuning after its own
-pre-training (afterok).
+"""cluster=slurm: the missing runs as job arrays by submitit, fine-tunings after their pre-training.
 
 What a job holds is written before it is submitted, under a name that the job carries: squeue then
 says which runs are queued or running, whatever became of the process that submitted them.
@@ -94,8 +93,8 @@ def call(*words: str) -> str:
 
 
 def queue() -> dict[tuple[str, int], Task]:
-    """(job name, index in its array) -> task, of this user, with those that ended a short while
-    ago."""
+    """What squeue shows of this user: (job name, index in its array) -> task. Slurm keeps jobs that
+    have just ended for a few minutes."""
     found = {}
     for line in call(
         "squeue", "--me", "-h", "-r", "-t", "all", "-o", "%F|%K|%j|%T|%r"
@@ -109,7 +108,8 @@ def queue() -> dict[tuple[str, int], Task]:
 
 
 def records(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
-    """Job name, index and the runs inside, of everything that was ever submitted, oldest first."""
+    """Job name, index in its array and the runs inside, for everything that was ever submitted,
+    oldest first."""
     for path in sorted(folder.glob("*.json")):
         for number, packs in enumerate(read_json(path)["arrays"]):
             for index, runs in enumerate(packs):
@@ -117,13 +117,15 @@ def records(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
 
 
 def tasks(runs: list[Run]) -> dict[str, Task | None]:
-    """Run -> its job: a live one if there is any, else the last; None where Slurm has forgotten
-    it."""
-    found, shown = {}, queue()
+    """The job of each run: a live one if there is any, else the last one; None where Slurm has
+    forgotten it."""
+    found: dict[str, Task | None] = {}
+    shown = queue()
     for name, index, inside in records(home(runs[0]) / "slurm"):
         task = shown.get((name, index))
         for each in inside:
-            if not (found.get(each) and found[each].live):
+            known = found.get(each)
+            if known is None or not known.live:
                 found[each] = task
     return found
 
@@ -138,12 +140,9 @@ def row(run: Run, submitted: bool, task: Task | None) -> Row:
         line = damage(run.path)
         return Row(run, "failed" if line else "finished", line)
     if task and task.live:
-        running = task.state in ("RUNNING", "COMPLETING")
-        return Row(
-            run,
-            "running" if running else "queued",
-            f"job {task.id}" + f", {task.reason}" * (not running),
-        )
+        if task.state in ("RUNNING", "COMPLETING"):
+            return Row(run, "running", f"job {task.id}")
+        return Row(run, "queued", f"job {task.id}, {task.reason}")
     if submitted:
         ended = f"job {task.id} {task.state.lower()}" if task else "its job has ended"
         return Row(run, "failed", f"{ended}: {last_line(log_of(run)) or 'it never began'}")
@@ -169,8 +168,8 @@ def chunks(items: list, size: int) -> list[list]:
 
 
 def make_arrays(todo: list[Run], live: dict[Path, str], settings: dict[str, Any]) -> list[Array]:
-    """Pre-trainings first. Fine-tunings are grouped by the job they wait for: a live one, or a new
-    pack."""
+    """The missing runs as job arrays, pre-trainings first. Fine-tunings are grouped by the job that
+    they wait for: one that is live already, or a new pack of pre-trainings."""
     size = settings["runs_per_gpu"] if settings["gpus"] else 1
     before = chunks([run for run in todo if run.phase == "pretrain"], size)
     place = {run.path: number for number, pack in enumerate(before) for run in pack}
@@ -198,7 +197,7 @@ def of_phase(phase: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters(array: Array, settings: dict[str, Any]) -> dict[str, Any]:
-    """For submitit: what one pack needs."""
+    """What one pack needs, in the words of submitit."""
     own, most = of_phase(array.phase, settings), max(len(pack) for pack in array.packs)
     cpus = own["cpus"] * most
     asked = {name: own[name] for name in ASKED if own[name] is not None}
@@ -227,7 +226,8 @@ def parameters(array: Array, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def submit(arrays: list[Array], folder: Path, name: str, settings: dict[str, Any]) -> Iterator[str]:
-    """A line for each; the record comes first."""
+    """Submit the arrays and yield a line about each. The record of what they hold is written
+    before."""
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}-{uuid.uuid4().hex[:6]}"
     content = {"arrays": [[[key(run) for run in pack] for pack in array.packs] for array in arrays]}
     write_text(folder / f"{name}.json", json.dumps(content) + "\n")
@@ -267,10 +267,8 @@ def submit(arrays: list[Array], folder: Path, name: str, settings: dict[str, Any
             if len(jobs) == 1
             else f"{jobs[0].job_id.partition('_')[0]}_[0-{len(jobs) - 1}]"
         )
-        yield (
-            f"submitted {ids}: {sum(map(len, array.packs))} x {array.phase}"
-            + f", {after.get('dependency', '')}" * bool(after)
-        )
+        said = f"submitted {ids}: {sum(map(len, array.packs))} x {array.phase}"
+        yield f"{said}, {after['dependency']}" if after else said
 
 
 # ------------------------------------------------------------------------------------------ actions
@@ -353,8 +351,8 @@ def status(experiment: Experiment, settings: dict[str, Any]) -> None:
 
 
 def cancel(experiment: Experiment, settings: dict[str, Any]) -> None:
-    """Its queued and running jobs; a run that shares a job with another experiment's goes with
-    it."""
+    """Cancel the queued and running jobs of the experiment. A job may hold runs of another
+    experiment too, which go with it."""
     runs = runs_of(experiment)
     known = tasks(runs)
     ids = sorted({task.id for run in runs if (task := known.get(key(run))) and task.live})

@@ -48,6 +48,7 @@ SILENT = {
     "video_episodes",
     "video_size",
     "skills.workers",
+    "overrides",  # the words of the command, which a run keeps and which may come in any order
 }
 # Overrides of the method itself: fine-tuning looks for the pre-training that had the same ones.
 METHOD = re.compile(
@@ -137,11 +138,9 @@ def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
         f"{v} {s}: {', '.join(map(str, sorted(f)))}" for (v, s), f in sorted(present.items())
     )
     raise UserError(
-        f"no snapshot {wanted or ''} of {config['agent']['name']} on {config['domain']['name']} "
+        f"no snapshot{f' {wanted}' if wanted else ''} of {config['agent']['name']} on {config['domain']['name']} "
         f"(variant {variant}, seed {config['seed']}) below {agent}; frames present: {have or 'none'}. "
-        f"Run pretrain.py first, or choose by snapshot_ts=, seed=, pretrain_variant= or snapshot=FILE".replace(
-            "snapshot  of", "snapshot of"
-        )
+        "Run pretrain.py first, or choose by snapshot_ts=, seed=, pretrain_variant= or snapshot=FILE"
     )
 
 

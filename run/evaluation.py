@@ -1,5 +1,8 @@
-"""Evaluations: whole episodes of the current policy. They draw from streams of their own: no
-training number moves."""
+"""Evaluations: whole episodes of the current policy.
+
+They draw from random streams of their own, so that how often a run is evaluated does not change
+what it learns.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,8 @@ from utils import stream_seed
 
 EVAL_SKILLS = 16  # skills drawn for the log of a pre-training whose skills cannot be counted
 
-Act = Callable[
-    [np.ndarray, np.ndarray], np.ndarray
-]  # observations (N, obs_dim), skills (N, dim) -> actions
+# observations (N, obs_dim), skills (N, dim) -> actions
+Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Episode(NamedTuple):
@@ -39,7 +41,9 @@ class Lane:
         env.seed(seed)
         self.env, self.source, self.last = env, source, env.reset()
         self.film: video.Recorder | None = None
-        self.total, self.states, self.skills = 0.0, [], []
+        self.total = 0.0
+        self.states: list[np.ndarray] = []
+        self.skills: list[np.ndarray] = []
 
     def choose(self) -> np.ndarray:
         step = len(self.states)
@@ -71,13 +75,8 @@ class Evaluator:
         act: Act,
         pause: Callable[[], None],
     ):
-        self.config, self.directory, self.parts, self.act, self.pause = (
-            config,
-            directory,
-            parts,
-            act,
-            pause,
-        )
+        self.config, self.directory, self.parts = config, directory, parts
+        self.act, self.pause = act, pause
         self.episodes: list[Episode] = []  # of the last evaluation
 
     def evaluate(self, frame: int) -> dict[str, Any]:
@@ -85,14 +84,14 @@ class Evaluator:
         return self.skills(frame) if self.config["phase"] == "pretrain" else self.task(frame)
 
     def task(self, frame: int) -> dict[str, Any]:
-        """The mean action on fresh starts; seeds depend on the run's seed, the frame and the number
-        of the episode, so methods share them."""
+        """Episodes of the task with mean actions. Their starts depend on nothing but the run's
+        seed, the frame and the number of the episode, so that all methods are judged on the same
+        ones."""
         seed, rule = self.config["seed"], self.parts.skills.rule
         sources, seeds = [], []
         for i in range(self.config["num_eval_episodes"]):
-            draw = (
-                ("eval skills", frame) if rule == "per_call" else ("eval skills", frame, i)
-            )  # per_call: one for all
+            # with the rule per_call one draw serves all episodes of the evaluation
+            draw = ("eval skills", frame) if rule == "per_call" else ("eval skills", frame, i)
             sources.append(
                 self.parts.skills.evaluation(np.random.default_rng(stream_seed(seed, *draw)))
             )
@@ -101,12 +100,11 @@ class Evaluator:
         return self.row(rule)
 
     def skills(self, frame: int) -> dict[str, Any]:
-        """Each skill (or some draws) from one and the same start, for the log only: differences are
-        the skill's."""
+        """One episode of each skill, or of some draws where they cannot be counted. All begin at
+        the same start, so that differences come from the skill."""
         seed, space = self.config["seed"], self.parts.skills.space
-        rng = np.random.default_rng(
-            stream_seed(seed, "eval skills")
-        )  # the same draws at every evaluation
+        # seeded without the frame: every evaluation has the same draws
+        rng = np.random.default_rng(stream_seed(seed, "eval skills"))
         sources = [SkillSource(space, skill) for skill in space.panel(rng, EVAL_SKILLS)]
         self.play(frame, sources, [stream_seed(seed, "eval", frame)] * len(sources))
         return {
@@ -132,8 +130,8 @@ class Evaluator:
         return line, f"eval {row['return_mean']:.1f}"
 
     def play(self, frame: int, sources: list[SkillSource], seeds: list[int]) -> None:
-        """One deterministic episode for each, as many side by side as there are environments:
-        `episodes`."""
+        """One deterministic episode for each source and seed, as many side by side as there are
+        environments. They are left in `episodes`."""
         self.episodes, count = [], len(self.parts.eval_envs)
         for first in range(0, len(seeds), count):
             self.episodes += self._side_by_side(
@@ -172,8 +170,8 @@ class Evaluator:
 
 
 def explained_variance(groups: list[np.ndarray]) -> float:
-    """Share of state variance between groups (skills), averaged over the dimensions that vary: 0
-    none, 1 all."""
+    """The share of the variance of states that lies between groups (skills), from 0 to 1, averaged
+    over the dimensions that vary."""
     pooled = np.concatenate(groups).astype(np.float64)
     total = ((pooled - pooled.mean(0)) ** 2).sum(0)
     between = sum(len(g) * (g.astype(np.float64).mean(0) - pooled.mean(0)) ** 2 for g in groups)

@@ -83,7 +83,9 @@ def finetune(
             f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
             "has none: use learner.frozen=false"
         )
+    config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
+        assert source is not None, "an agent without skills was refused above"
         return oracle.run(config, overrides, source, device, info)
     build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
     if draw_choices and (path / "choices.npz").exists() and not (path / "choices.png").exists():

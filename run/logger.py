@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,7 +22,9 @@ class Table:
     """A CSV whose columns may grow; new rows are appended, a new column rewrites the file."""
 
     def __init__(self, path: Path):
-        self.path, self.columns, self.rows = path, [], []
+        self.path = path
+        self.columns: list[str] = []
+        self.rows: list[dict[str, str]] = []
 
     def add(self, row: dict[str, Any]) -> None:
         row = {k: f"{v:.6g}" if isinstance(v, float) else str(v) for k, v in row.items()}
@@ -35,7 +37,7 @@ class Table:
             self._append(self._lines([row], header=False).encode())
 
     def _append(self, lines: bytes) -> None:
-        """All of it or nothing: half a row on a full disk is taken back."""
+        """Append all of it or nothing: half a row on a full disk is taken back."""
         with writing(self.path), self.path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             try:
@@ -94,7 +96,7 @@ class Logger:
             self.counts[key] = self.counts.get(key, 0) + 1
 
     def means(self, frame: int) -> dict[str, float]:
-        """Means of the open window; a quantity that is not finite stops the run by name."""
+        """Means of the open window. A quantity that is not finite stops the run, by its name."""
         means = {key: float(total) / self.counts[key] for key, total in self.sums.items()}
         for key, value in means.items():
             if not math.isfinite(value):
@@ -103,7 +105,7 @@ class Logger:
         return means
 
     def close_window(self, frame: int, extra: dict[str, Any]) -> dict[str, float]:
-        """One row of train.csv."""
+        """Write the means of the window as a row of train.csv, and open the next one."""
         means = self.means(frame)
         self.sums, self.counts = {}, {}
         self.train.add({"frame": frame, **extra, **dict(sorted(means.items()))})
@@ -148,14 +150,16 @@ class Logger:
 
 
 def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any]):
-    """A run that uploads; without network or key one that can be uploaded later; None if not even
-    that starts."""
+    """A run of Weights & Biases that uploads; without network or key, one that can be uploaded
+    later; None if not even that starts."""
     import wandb
 
-    for mode, instead in (
-        (None, f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"),
+    later = f"logging offline: `wandb sync {directory}/wandb/offline-run-*` uploads it later"
+    attempts: list[tuple[Literal["offline"] | None, str]] = [
+        (None, later),
         ("offline", "going on without it"),
-    ):
+    ]
+    for mode, instead in attempts:
         try:
             return wandb.init(
                 project=project,

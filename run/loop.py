@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Any
 
@@ -17,7 +16,8 @@ from run.evaluation import Evaluator
 from run.logger import Logger
 from run.parts import Parts, require_finite
 from run.results import summary
-from utils import STOPS, Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
+from run.signals import stops_go_to
+from utils import Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
 
 TRAINING_EPISODES = 10  # whose choices are kept at the end
 
@@ -25,6 +25,8 @@ TRAINING_EPISODES = 10  # whose choices are kept at the end
 class Runner:
     """Trains, evaluates, snapshots and checkpoints; everything that must survive a crash is in
     `state_dict`."""
+
+    evaluator_class: type[Evaluator] = Evaluator
 
     def __init__(
         self,
@@ -34,13 +36,8 @@ class Runner:
         logger: Logger,
         info: dict,
     ):
-        self.config, self.directory, self.parts, self.logger, self.info = (
-            config,
-            directory,
-            parts,
-            logger,
-            info,
-        )
+        self.config, self.directory, self.parts = config, directory, parts
+        self.logger, self.info = logger, info
         self.repeat = config["action_repeat"]
         self.last_frame = config["num_train_frames"]
         self.step = 0  # agent steps; frame = step * action_repeat
@@ -49,13 +46,10 @@ class Runner:
         self.wall_seconds = 0.0
         self.signum: int | None = None
         self.last_eval: dict[str, Any] = {}
-        self.evaluator = self.make_evaluator()
-
-    def make_evaluator(self) -> Evaluator:
-        return Evaluator(
-            self.config,
-            self.directory,
-            self.parts,
+        self.evaluator = self.evaluator_class(
+            config,
+            directory,
+            parts,
             pause=self._pause,
             act=lambda obs, skills: self._act(obs, skills, explore=False),
         )
@@ -66,7 +60,7 @@ class Runner:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Parts whose state a checkpoint holds."""
+        """The parts whose state a checkpoint holds."""
         return ("skills", "learner", "objective", "memory", "rng")
 
     # ----------------------------------------------------------------------------------------- loop
@@ -76,19 +70,19 @@ class Runner:
         if (checkpoint := self.directory.load_checkpoint()) is not None:
             self.load_state_dict(checkpoint)
             print(f"continuing at frame {self.frame:,}", flush=True)
-        handlers = {s: signal.signal(s, self._on_signal) for s in STOPS}
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
+        progress: Any = tqdm(
+            total=self.last_frame,
+            initial=self.frame,
+            unit="frame",
+            disable=None,
+            smoothing=0.02,
+            desc=self.config["phase"],
+            dynamic_ncols=True,
+        )
         try:
-            with tqdm(
-                total=self.last_frame,
-                initial=self.frame,
-                unit="frame",
-                disable=None,
-                smoothing=0.02,
-                desc=self.config["phase"],
-                dynamic_ncols=True,
-            ) as self.bar:
-                self.bar._time = time.monotonic  # tqdm's own may jump
+            with stops_go_to(self._on_signal), progress as self.bar:
+                self.bar._time = time.monotonic  # tqdm's own clock may jump
                 self.bar.unpause()
                 while not self._at_border():
                     before = self.frame
@@ -96,9 +90,6 @@ class Runner:
                     self.bar.update(self.frame - before)
         except NotFinite as error:
             raise UserError(f"{error}; stopped, {self.directory.newest()}") from error
-        finally:
-            for signum, handler in handlers.items():
-                signal.signal(signum, handler)
         self._keep_choices()
         return self._result()
 
@@ -125,17 +116,17 @@ class Runner:
     def _advance(self) -> None:
         """One environment step: choose a skill and an action, learn if an update is due, step,
         remember."""
-        p = self.parts
+        p, memory = self.parts, self.parts.replay
         if self.time_step is None or self.time_step.last():
             self.time_step = p.env.reset()
             require_finite(self.frame, observation=self.time_step.observation)
-            p.memory.begin(self.time_step.observation)
+            memory.begin(self.time_step.observation)
         obs = self.time_step.observation
         skill = p.skills.select(obs, self.step, first=self.time_step.first())
         action = self._act(obs, skill, explore=True)
-        if p.learner.due(p.memory, self.step):
-            self.logger.add(p.learner.learn(p.memory, p.objective, self.step))
-        self.logger.add(p.skills.update(p.memory, self.step))
+        if p.learner.due(memory, self.step):
+            self.logger.add(p.learner.learn(memory, p.objective, self.step))
+        self.logger.add(p.skills.update(memory, self.step))
         following = p.env.step(action)
         require_finite(
             self.frame,
@@ -143,7 +134,7 @@ class Runner:
             reward=following.reward,
             discount=following.discount,
         )
-        p.memory.add(action, skill, following.reward, following.discount, following.observation)
+        memory.add(action, skill, following.reward, following.discount, following.observation)
         p.objective.observe(obs, following.observation)
         self.time_step = following
         self.step += 1
@@ -177,7 +168,8 @@ class Runner:
         )
 
     def _require_finite(self) -> None:
-        """Before anything is saved: whatever was learned since the last save, and the weights."""
+        """Look, before anything is saved, whether all that was learned since the last save and all
+        weights are finite numbers."""
         p = self.parts
         self.logger.means(self.frame)
         for owner, module in (
@@ -271,14 +263,15 @@ class Runner:
             raise UserError(f"cannot continue {self.directory.path}: {error}") from error
 
     def _keep_choices(self) -> None:
-        """What a selector chose at the end: choices.npz, one row per episode, -1 past its end."""
+        """Write choices.npz: the skills that a selector chose in its last episodes, one row per
+        episode, -1 past its end."""
         if self.parts.skills.network is None:
             return
         played = {
-            "training": self.parts.memory.recent_skills(TRAINING_EPISODES),
+            "training": self.parts.replay.recent_skills(TRAINING_EPISODES),
             "evaluation": [episode.skills.argmax(1) for episode in self.evaluator.episodes],
         }
-        arrays = {
+        arrays: dict[str, Any] = {
             name: np.full((len(episodes), max(map(len, episodes), default=0)), -1, np.int16)
             for name, episodes in played.items()
         }

@@ -1,5 +1,4 @@
-"""skills=oracle: every skill fine-tuned alone, several processes at a time, and one table at the
-end.
+"""skills=oracle: every skill fine-tuned alone, several processes at a time, and one table of them.
 
 The mean over skills is the paper's "Single-Skill", the best one its "Oracle Best Skill". Each skill
 is an ordinary run of skills=fixed in its own directory, so whatever is finished is not run again.
@@ -7,6 +6,7 @@ is an ordinary run of skills=fixed in its own directory, so whatever is finished
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from run import build
 from run.directory import RunDirectory, run_path
 from run.logger import Table
-from run.pool import Job, Pool, default_workers
+from run.pool import Job, JobPool, default_workers
 from run.results import normalized, summary
 from utils import UserError, load_snapshot, read_json
 
@@ -36,7 +36,19 @@ def fine_tune(config: dict[str, Any], path: Path, source: Path, info: dict[str, 
     )
 
 
+def of_one_skill(config: dict[str, Any], skill: int) -> dict[str, Any]:
+    """The config of its run, with the words that would start it alone."""
+    others = [word for word in config["overrides"] if not re.match(r"skills[.=]", word)]
+    return {
+        **config,
+        "skills": {"name": "fixed", "index": skill},
+        "overrides": [*others, "skills=fixed", f"skills.index={skill}"],
+    }
+
+
 def say(job: Job) -> None:
+    """A line for a skill that is finished."""
+    assert job.run is not None, "a skill has a run directory"
     final = read_json(job.run / "result.json")["final"]
     number = job.name.removeprefix("skill ")
     tqdm.write(
@@ -53,9 +65,7 @@ def run(
 ) -> Path:
     """All skills to their end, then skills.csv, result.json and a table on the screen."""
     count, started = config["skill_dim"], time.monotonic()
-    configs = {
-        skill: {**config, "skills": {"name": "fixed", "index": skill}} for skill in range(count)
-    }
+    configs = {skill: of_one_skill(config, skill) for skill in range(count)}
     paths = {skill: run_path(c, overrides) for skill, c in configs.items()}
     directory = RunDirectory(run_path(config, overrides), config)
     runs = {skill: RunDirectory(paths[skill], configs[skill]) for skill in configs}
@@ -95,8 +105,8 @@ def run(
             desc="oracle",
             dynamic_ncols=True,
         ) as bar:
-            pool = Pool(jobs, workers, "each skill is saved where it was")
-            pool.run(bar, say)
+            pool = JobPool(jobs, workers, "each skill is saved where it was", bar, say)
+            pool.run()
         if pool.failed:
             raise UserError(
                 f"{', '.join(pool.failed)} did not finish; the same command continues the rest"

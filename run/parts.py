@@ -1,4 +1,4 @@
-"""The five nouns of a run, side by side, and the check that what an environment gives is finite."""
+"""What a run is made of, side by side, and the check that what an environment gives is finite."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Parts:
     """Env, skill source, learner, objective and memory; and the random streams they draw from.
 
     `env` and `eval_envs` are single environments (envs.Env) for DDPG and many episodes side by side
-    (envs.maze.Lanes) for PPO, whose experience is a rollout: its `memory` is None unless a selector
-    learns above it.
+    (envs.maze.lanes.Lanes) for PPO, each with the loop that knows how to drive it. PPO learns from
+    rollouts, so its `memory` is None unless a selector learns above it.
     """
 
     env: Any
@@ -30,9 +30,15 @@ class Parts:
     memory: ReplayBuffer | None
     rng: Streams
 
+    @property
+    def replay(self) -> ReplayBuffer:
+        """The memory of a run that has one."""
+        assert self.memory is not None, "PPO without a selector keeps no replay"
+        return self.memory
+
 
 def require_finite(frame: int, **given: Any) -> None:
-    """Names what an environment gave that is no number."""
+    """Stop the run where an environment gave something that is no finite number, by its name."""
     for name, value in given.items():
         if not np.isfinite(value).all():
             raise NotFinite(f"the environment gave a non-finite {name} at frame {frame}")

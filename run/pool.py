@@ -1,5 +1,8 @@
-"""Jobs in processes of their own, several at a time: quiet, stopped in order by a signal, gone with
-their parent."""
+"""Work in processes of its own, several at a time, that a signal stops in order.
+
+`Pool` is the loop that starts, watches and stops processes. `JobPool` fills it with calls of Python
+functions; experiment/local.py fills it with the runs of a sweep, as commands.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,120 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from tqdm import tqdm
 
-from utils import STOPS, Interrupted, UserError
+from run.signals import deaf_children, stops_go_to
+from utils import Interrupted, UserError
 
 POLL_SECONDS = 0.5
+
+Item = TypeVar("Item")
+
+
+class Process(Protocol):
+    """What a pool asks of a process, in the words of subprocess.Popen."""
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+
+    def terminate(self) -> None: ...
+
+    def wait(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Going(Generic[Item]):
+    """An item whose process runs."""
+
+    item: Item
+    gpu: str | None
+    process: Process
+
+
+class Pool(ABC, Generic[Item]):
+    """Processes for items, in their order, as many at a time as there are slots.
+
+    A slot is the name of a GPU that its process has to use, or None where the process may choose.
+    A signal lets each process save before `run` raises Interrupted, which then says `saved`. An
+    item that fails does not stop the others.
+    """
+
+    def __init__(self, items: list[Item], slots: list[str | None], saved: str):
+        self.waiting, self.free, self.saved = list(items), list(slots), saved
+        self.going: list[Going[Item]] = []
+        self.signum: int | None = None
+
+    @abstractmethod
+    def begin(self, item: Item, gpu: str | None) -> Process | None:
+        """Start its process; None where it turns out that nothing is left to do for it."""
+
+    @abstractmethod
+    def ended(self, item: Item, code: int) -> None:
+        """Its process has left with this exit code."""
+
+    @abstractmethod
+    def show(self) -> None:
+        """Tell the user how far it has come; called at every look."""
+
+    def ready(self, item: Item) -> bool:
+        """It can start now, if a slot is free."""
+        return True
+
+    def blocked(self, item: Item) -> bool:
+        """It will never be ready."""
+        return False
+
+    def run(self) -> None:
+        """Until nothing runs and nothing is left that could."""
+        with stops_go_to(self._on_signal):
+            while True:
+                self._reap()
+                if self.signum is not None:
+                    self._stop(self.signum)
+                self._fill()
+                self.show()
+                if not self.going and all(self.blocked(item) for item in self.waiting):
+                    return
+                time.sleep(POLL_SECONDS)
+
+    def _on_signal(self, signum: int, _: object) -> None:
+        self.signum = signum
+
+    def _fill(self) -> None:
+        for item in list(self.waiting):
+            if not self.free:
+                return
+            if not self.ready(item):
+                continue
+            self.waiting.remove(item)
+            if (process := self.begin(item, self.free[0])) is not None:
+                self.going.append(Going(item, self.free.pop(0), process))
+
+    def _reap(self) -> None:
+        for each in list(self.going):
+            if (code := each.process.poll()) is not None:
+                self.going.remove(each)
+                self.free.append(each.gpu)
+                self.ended(each.item, code)
+
+    def _stop(self, signum: int) -> None:
+        for each in self.going:
+            each.process.terminate()
+        for each in self.going:
+            each.process.wait()
+        raise Interrupted(signum, self.saved)
+
+
+# --------------------------------------------------------------------------------- jobs: calls
 
 
 class Job(NamedTuple):
@@ -33,97 +139,84 @@ class Job(NamedTuple):
     run: Path | None = None  # the run directory that says how far it has come
 
 
-def work(name: str, call: Callable[..., Any], args: tuple) -> None:
-    """A job inside its process: no output but errors, and a SIGTERM of its own when the parent
-    goes."""
+class JobProcess(SpawnProcess):
+    """A job in a new interpreter: a forked one may hang in torch's thread pool. It prints nothing
+    but errors."""
 
-    def follow() -> None:
-        multiprocessing.parent_process().join()
-        os.kill(os.getpid(), signal.SIGTERM)
+    def __init__(self, job: Job):
+        super().__init__()
+        self.job = job
 
-    threading.Thread(target=follow, daemon=True).start()
-    sys.stdout = open(os.devnull, "w")
-    try:
-        call(*args)
-    except UserError as error:
-        print(f"error: {name}: {error}", file=sys.stderr, flush=True)
-        sys.exit(2)
-    except Interrupted as stop:
-        sys.exit(stop.exit_code)
-
-
-class Pool:
-    """Runs jobs in their order, `workers` at a time. A signal lets each of them save first, which
-    `saved` then says; one that fails does not stop the others and is named in `failed`."""
-
-    def __init__(self, jobs: list[Job], workers: int, saved: str):
-        self.waiting, self.workers, self.saved = list(jobs), workers, saved
-        self.running: list[tuple[Job, multiprocessing.Process]] = []
-        self.failed: list[str] = []
-        self.signum: int | None = None
-
-    def run(self, bar: tqdm, report: Callable[[Job], None]) -> None:
-        """To the end of all jobs; `report` is called after each that ended well."""
-        handlers = {s: signal.signal(s, self._on_signal) for s in STOPS}
-        finished = bar.n
+    def run(self) -> None:
+        threading.Thread(target=leave_with_parent, daemon=True).start()
+        sys.stdout = open(os.devnull, "w")
         try:
-            while self.waiting or self.running:
-                if self.signum:
-                    self._stop()
-                self._fill()
-                time.sleep(POLL_SECONDS)
-                finished += sum(job.size for job in self._reap(report))
-                bar.n = finished + sum(last_frame(job.run) for job, _ in self.running if job.run)
-                bar.refresh()
-            if self.signum and self.failed:  # it reached the processes before this one looked
-                self._stop()
-        finally:
-            for signum, handler in handlers.items():
-                signal.signal(signum, handler)
+            self.job.call(*self.job.args)
+        except UserError as error:
+            print(f"error: {self.job.name}: {error}", file=sys.stderr, flush=True)
+            sys.exit(2)
+        except Interrupted as stop:
+            sys.exit(stop.exit_code)
 
-    def _on_signal(self, signum: int, _) -> None:
-        self.signum = signum
+    def poll(self) -> int | None:
+        return self.exitcode
 
-    def _fill(self) -> None:
-        spawn = multiprocessing.get_context("spawn")  # a forked torch may hang in its thread pool
-        while self.waiting and len(self.running) < self.workers:
-            job = self.waiting.pop(0)
-            process = spawn.Process(target=work, args=(job.name, job.call, job.args))
-            self.running.append((job, process))
-            with quiet():
-                process.start()
+    def wait(self) -> None:
+        self.join()
 
-    def _reap(self, report: Callable[[Job], None]) -> list[Job]:
-        """Those that ended since the last look."""
-        seen = [(job, process, process.is_alive()) for job, process in self.running]
-        self.running = [(job, process) for job, process, alive in seen if alive]
-        ended = [(job, process.exitcode) for job, process, alive in seen if not alive]
-        for job, code in ended:
-            if code:
-                self.failed.append(f"{job.name} (exit code {code})")
-            else:
-                report(job)
-        return [job for job, _ in ended]
 
-    def _stop(self) -> None:
-        for _, process in self.running:
-            process.terminate()
-        for _, process in self.running:
-            process.join()
-        raise Interrupted(self.signum, self.saved)
+def leave_with_parent() -> None:
+    """Wait for the parent's end, however it comes, then ask this process to save and leave."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only for a process that multiprocessing started"
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class JobPool(Pool[Job]):
+    """Jobs, `workers` at a time. The bar counts their sizes, and `report` is called after each that
+    ended well; the others are named in `failed`."""
+
+    def __init__(
+        self,
+        jobs: list[Job],
+        workers: int,
+        saved: str,
+        bar: tqdm,
+        report: Callable[[Job], None] | None = None,
+    ):
+        super().__init__(jobs, [None] * workers, saved)
+        self.bar, self.report, self.finished = bar, report, bar.n
+        self.failed: list[str] = []
+
+    def begin(self, item: Job, gpu: str | None) -> JobProcess:
+        process = JobProcess(item)
+        with quiet_children():
+            process.start()
+        return process
+
+    def ended(self, item: Job, code: int) -> None:
+        self.finished += item.size
+        if code:
+            self.failed.append(f"{item.name} (exit code {code})")
+        elif self.report:
+            self.report(item)
+
+    def show(self) -> None:
+        runs = [each.item.run for each in self.going if each.item.run]
+        self.bar.n = self.finished + sum(map(last_frame, runs))
+        self.bar.refresh()
 
 
 @contextlib.contextmanager
-def quiet():
-    """Processes started inside show no progress of their own and never see a Ctrl-C: this one stops
-    them."""
+def quiet_children() -> Iterator[None]:
+    """Processes started inside show no progress of their own and never see a Ctrl-C."""
     resource_tracker.ensure_running()  # its own start would unblock the signal
     os.environ["TQDM_DISABLE"] = "1"
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        with deaf_children():
+            yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         del os.environ["TQDM_DISABLE"]
 
 
@@ -137,4 +230,5 @@ def last_frame(path: Path) -> int:
 
 
 def default_workers(config: dict[str, Any], device: torch.device) -> int:
+    """As many as the cores have room for; one on a GPU."""
     return max(1, (os.cpu_count() or 1) // config["num_threads"]) if device.type == "cpu" else 1

@@ -27,7 +27,7 @@ def pretrain(cfg: DictConfig, overrides: list[str], *, draw_paths: DrawPaths | N
             "learner.frozen=true has nothing to train in pre-training; it is for finetune.py"
         )
     return build.run(
-        config,
+        {**config, "overrides": overrides},
         run_path(config, overrides),
         config["domain"]["primal_task"],
         device,

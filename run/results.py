@@ -1,5 +1,4 @@
-"""What result.json says of a finished run: the number, the curve it is the end of, and where both
-come from."""
+"""What result.json says of a finished run: its score, its curve, and where both come from."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ def expert_score(task: str | None) -> float | None:
 
 
 def git_state() -> dict[str, Any] | None:
-    """The commit that runs, and whether files differ from it; None outside of a checkout or without
-    git."""
+    """The commit of the code that runs, and whether files differ from it; None outside of a
+    checkout or without git."""
 
     def git(*args: str) -> str:
         return subprocess.run(
@@ -42,7 +41,8 @@ def git_state() -> dict[str, Any] | None:
 
 
 def normalized(task: str | None, score: float) -> float | None:
-    """Return over the expert's: no offset, not clipped."""
+    """The return over the expert's, without offset or clipping; None for a task without an
+    expert."""
     expert = expert_score(task)
     return None if expert is None else score / expert
 
@@ -57,7 +57,8 @@ def summary(
     wall_seconds: float,
     **more: Any,
 ) -> dict[str, Any]:
-    """`final` is the evaluation at the last frame, never the best one."""
+    """The content of result.json. `final` is the evaluation at the last frame, never the best
+    one."""
     task = config.get("task", {}).get("name")
     return {
         "phase": config["phase"],

@@ -1,5 +1,4 @@
-"""The loop for on-policy learners: many episodes side by side, one update per cycle. The rest is
-the Runner's."""
+"""The loop for PPO: many episodes side by side, one update per cycle. The rest is the Runner's."""
 
 from __future__ import annotations
 
@@ -10,21 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from agent.learners.ppo import Rollout
+from agent.learners.ppo import PPO, Rollout
+from agent.skills.selector import Selector
 from envs.maze.measures import coverage, mi_grid
 from run.evaluation import EVAL_SKILLS, Episode, Evaluator, explained_variance
 from run.loop import Runner
 from run.parts import require_finite
 from utils import stream_seed
 
-DrawPaths = Callable[
-    [np.ndarray, np.ndarray, str, Path], None
-]  # paths (E, T, 2), skills (E,), maze, file
+# paths (E, T, 2), skills (E,), maze, file
+DrawPaths = Callable[[np.ndarray, np.ndarray, str, Path], None]
 
 
 def maze_measures(maze: str, paths: np.ndarray, skill: np.ndarray) -> dict[str, float]:
-    """Of paths (E, T, 2) under the skills numbered (E,): coverage, information about the skill,
-    variance."""
+    """What paths (E, T, 2) under the skills numbered (E,) show: how much of the maze is covered,
+    how much a state tells of its skill, and the share of variance between skills."""
     states, label = paths.reshape(-1, paths.shape[2]), np.repeat(skill, paths.shape[1])
     return {
         "coverage": coverage(states, maze),
@@ -54,8 +53,8 @@ class RolloutEvaluator(Evaluator):
         return {**self.row("each_skill"), "returns": "", **maze_measures(maze, paths, number)}
 
     def task(self, frame: int) -> dict[str, Any]:
-        """Mean actions on fresh starts. `success`: the share of episodes that are paid at least
-        once."""
+        """Episodes of the task with mean actions. `success` is the share of them that get a reward
+        at least once."""
         skills = self.parts.skills.evaluation(
             np.random.default_rng(stream_seed(self.config["seed"], "eval skills", frame))
         )
@@ -114,14 +113,13 @@ class RolloutRunner(Runner):
     random stream.
     """
 
-    def make_evaluator(self) -> RolloutEvaluator:
-        return RolloutEvaluator(
-            self.config,
-            self.directory,
-            self.parts,
-            pause=self._pause,
-            act=lambda obs, skills: self._act(obs, skills, explore=False),
-        )
+    evaluator_class = RolloutEvaluator
+    evaluator: RolloutEvaluator
+
+    @property
+    def ppo(self) -> PPO:
+        assert isinstance(self.parts.learner, PPO), "the learner of rollouts"
+        return self.parts.learner
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -129,7 +127,7 @@ class RolloutRunner(Runner):
 
     def _advance(self) -> None:
         p = self.parts
-        rollouts = self._collect(p.learner.rollouts_wanted(p.objective))
+        rollouts = self._collect(self.ppo.rollouts_wanted(p.objective))
         if p.learner.due(rollouts, self.step):
             self.logger.add(p.learner.learn(rollouts, p.objective, self.step))
         if p.memory is not None:
@@ -157,7 +155,7 @@ class RolloutRunner(Runner):
             {"episode/return": torch.tensor(float(np.mean(np.sum([row[2] for row in rows], 0))))}
         )
         fields = [
-            torch.from_numpy(np.stack(field)).to(p.learner.device)
+            torch.from_numpy(np.stack(field)).to(self.ppo.device)
             for field in zip(*rows, strict=True)
         ]
         return [
@@ -166,25 +164,26 @@ class RolloutRunner(Runner):
         ]
 
     def _teach_selector(self, rollout: Rollout) -> None:
-        """Its replay takes the episodes one after the other; it makes the updates that their steps
-        are worth."""
-        p = self.parts
+        """The selector's replay takes the episodes one after the other, and the selector makes as
+        many updates as it would make over that many single steps."""
+        memory, selector = self.parts.replay, self.parts.skills
+        assert isinstance(selector, Selector), "who else would need a memory"
         obs, action, reward, following, skill = (
             getattr(rollout, name).cpu().numpy()
             for name in ("obs", "action", "reward", "next_obs", "skill")
         )
         steps, lanes = reward.shape
         for n in range(lanes):
-            p.memory.begin(obs[0, n])
+            memory.begin(obs[0, n])
             for t in range(steps):
-                p.memory.add(action[t, n], skill[t, n], float(reward[t, n]), 1.0, following[t, n])
-        for _ in range(steps * lanes // p.skills.update_every_steps):
-            self.logger.add(p.skills.improve(p.memory, self.step // lanes))
+                memory.add(action[t, n], skill[t, n], float(reward[t, n]), 1.0, following[t, n])
+        for _ in range(steps * lanes // selector.update_every_steps):
+            self.logger.add(selector.improve(memory, self.step // lanes))
 
     # -------------------------------------------------------------------------------------- records
 
     def _env_state(self) -> dict[str, Any]:
         return {}
 
-    def _restore_env(self, state: dict[str, Any]) -> None:
+    def _restore_env(self, state: dict[str, Any] | None) -> None:
         pass

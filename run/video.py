@@ -1,5 +1,4 @@
-"""Films of episodes: frames with a few words in them, as an mp4 that any player opens (H.264,
-yuv420p)."""
+"""Films of episodes: frames with a few words in them, as an mp4 that any player opens."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def pace(env: Env, action_repeat: int = 1) -> tuple[int, int]:
 
 
 @functools.cache
-def font(size: int) -> ImageFont.FreeTypeFont:
+def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)  # comes with Pillow: the same letters on every machine
 
 
@@ -58,9 +57,8 @@ def name_skill(skill: np.ndarray) -> str:
         return ""
     if np.count_nonzero(skill) == 1 and skill.max() == 1:
         return f"skill {int(skill.argmax())}"
-    first = ", ".join(
-        f"{round(float(value), 1) + 0.0:.1f}" for value in skill[:3]
-    )  # + 0.0: no "-0.0"
+    # adding 0.0 turns -0.0 into 0.0
+    first = ", ".join(f"{round(float(value), 1) + 0.0:.1f}" for value in skill[:3])
     return f"z ({first}{', ...' if skill.size > 3 else ''})"
 
 
@@ -99,15 +97,13 @@ def import_av():
 
 
 def write_film(path: Path, frames: Iterable[np.ndarray], fps: int) -> None:
-    """Frames (H, W, 3) uint8 of one shape, in place at once. Odd sides get one more row or column:
-    yuv420p halves."""
+    """Frames (H, W, 3) uint8 of one shape; the file appears when it is complete. An odd side gets
+    one more row or column, because yuv420p stores colours at half the size."""
     av, file = import_av(), io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options=ENCODER)
-        stream.pix_fmt, stream.codec_context.thread_count = (
-            "yuv420p",
-            1,
-        )  # a training run beside it needs the cores
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.thread_count = 1  # a training run beside it needs the cores
         for number, frame in enumerate(frames):
             height, width = frame.shape[:2]
             frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
@@ -119,7 +115,7 @@ def write_film(path: Path, frames: Iterable[np.ndarray], fps: int) -> None:
 
 
 def require(env: Env) -> None:
-    """Find out before a run what it would miss at its first film."""
+    """Refuse a run that could not make its first film before it begins."""
     import_av()
     env.reset()
     with Renderer(8, 8) as renderer:
@@ -139,7 +135,8 @@ class Recorder:
             raise ValueError(f"size, fps and every must be positive, got {size}, {fps}, {every}")
         import_av()  # its absence is told before the episode, not after it
         self.path, self.size, self.fps, self.every = Path(path), size, fps, every
-        self.renderer, self.frames = Renderer(size, size), []
+        self.renderer = Renderer(size, size)
+        self.frames: list[bytes] = []  # compressed
         self.steps, self.total = 0, 0.0
 
     def add(self, env: Env, skill: np.ndarray, reward: float) -> None:
@@ -148,7 +145,7 @@ class Recorder:
         if (self.steps - 1) % self.every == 0:
             words = f"step {self.steps}, return {self.total:.1f}"
             frame = write_on(self.renderer.frame(env), name_skill(skill), words)
-            self.frames.append(zlib.compress(frame, 1))  # a sixth of the memory, for 2 ms
+            self.frames.append(zlib.compress(frame.tobytes(), 1))  # a sixth of the memory, for 2 ms
 
     def close(self) -> None:
         self.renderer.close()

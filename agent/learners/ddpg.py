@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agent.base import Adam, Metrics, Objective, RewardStreams, Trainable, descend
+from agent.base import Adam, Learner, Metrics, Objective, RewardStreams, descend
 from agent.learners.compiled import Capture
 from agent.learners.surgery import SumGradients, flat_grad, similarity, split_grad
 from agent.parts.draws import normal
@@ -32,7 +32,7 @@ def clipped_noise(
     return action + (inside - action).detach() if action.requires_grad else inside
 
 
-class DDPG(Trainable):
+class DDPG(Learner):
     """Actor, twin critic and target. With several streams the gradients meet in `surgery`
     (Algorithm 1).
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agent.base import Metrics, Objective, Trainable
+from agent.base import Learner, Metrics, Objective
 from agent.learners.policies import POLICIES
 from agent.learners.surgery import SumGradients, flat_grad, similarity, split_grad
 from agent.parts.moments import InputNorm, WindowedMoments
@@ -52,7 +52,7 @@ def gae(reward: Tensor, value: Tensor, *, gamma: float, lam: float) -> Tensor:
     return advantage
 
 
-class PPO(Trainable):
+class PPO(Learner):
     """Policy and value nets of (s, z). With several streams each has its own advantages and value
     head, and the gradients of the streams' losses meet in `surgery`; the entropy bonus joins after
     it.

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from torch import nn
 
-from agent.base import Metrics, Objective, load_class
+from agent.base import Metrics, Objective, Trainable, load_class
 from utils import UserError, choose
 
 EVAL_RULES = ("per_episode", "switching", "per_call")
@@ -70,7 +69,7 @@ class SkillSource:
     skill at all."""
 
     rule = "none"  # how evaluation draws skills, for eval.csv
-    network: nn.Module | None = None  # of a source that learns; it goes into snapshots
+    network: Trainable | None = None  # of a source that learns; it goes into snapshots
 
     def __init__(self, space: SkillSpace, skill: np.ndarray):
         self.space, self.skill = space, skill

@@ -1,8 +1,8 @@
-"""What the runs of an experiment say, as data frames: from their directories, or shipped in
-results/runs.
+"""The evaluations of an experiment's runs as data frames.
 
-Evaluations have one row each: method, domain, task, seed, frame, score, final, and where the run
-comes from. What is missing, unfinished or unreadable is named in `gaps`.
+They come from the run directories, or from results/runs, where some are shipped. Each evaluation is
+a row: method, domain, task, seed, frame, score, final, and where the run comes from. What is
+missing, unfinished or unreadable is named in `gaps`.
 """
 
 from __future__ import annotations
@@ -68,15 +68,18 @@ class Gathered(NamedTuple):
 
     @property
     def hours(self) -> pd.DataFrame:
-        """As tables.wall_clock wants it: one row per run."""
+        """One row per finished run, as tables.wall_clock takes them."""
         return self.evaluations[self.evaluations["final"]].assign(state="finished")
 
     def save(self, out: Path, name: str) -> list[Path]:
-        """The same, for results/runs: NAME.csv, and NAME_conflict.csv where there is a conflict."""
-        paths = [out / f"{name}.csv"] + [out / f"{name}_conflict.csv"] * bool(len(self.train))
-        for path, frame in zip(paths, (self.evaluations, self.train), strict=False):
+        """Write the frames as results/runs has them: NAME.csv, and NAME_conflict.csv where there is
+        a conflict."""
+        frames = {out / f"{name}.csv": self.evaluations}
+        if len(self.train):
+            frames[out / f"{name}_conflict.csv"] = self.train
+        for path, frame in frames.items():
             write_text(path, frame.to_csv(index=False, lineterminator="\n"))
-        return paths
+        return list(frames)
 
 
 def gather(experiment: Experiment) -> Gathered:
@@ -120,8 +123,8 @@ def has_conflict(run: Run) -> bool:
 
 
 def evaluations(run: Run, found: dict) -> pd.DataFrame:
-    """Of one run. skills=oracle is two methods: the mean over skills is `single`, the best skill
-    keeps the name."""
+    """The evaluations of one run. skills=oracle becomes two methods: the mean over skills is called
+    `single`, the best skill keeps the name."""
     curve = read_curves([run.path]).assign(
         phase=run.phase,
         method=run.method,
@@ -184,7 +187,7 @@ def shipped_names() -> list[str]:
 
 
 def shipped(name: str) -> Gathered:
-    """As `save` wrote it."""
+    """The frames of results/runs, as `save` wrote them."""
     conflict = SHIPPED / f"{name}_conflict.csv"
     rows = pd.read_csv(
         SHIPPED / f"{name}.csv",
@@ -195,8 +198,8 @@ def shipped(name: str) -> Gathered:
 
 
 def find(name: str, words: list[str], root: Path) -> Gathered | None:
-    """The finished runs of an experiment below run_root, else the shipped ones; None: there are
-    neither."""
+    """The finished runs of an experiment below run_root, else the shipped ones; None where there
+    are neither."""
     found = gather(load([f"experiment={name}", *words])) if root.is_dir() else nothing()
     if len(found.evaluations):
         return found

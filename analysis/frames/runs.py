@@ -43,15 +43,15 @@ COLUMNS = (
     "best_score",
     "problem",
 )
+# The directories between a phase and a seed, as run/directory.py makes them.
 PLACES = {
     "pretrain": ("domain", "agent", "variant"),
     "finetune": ("task", "agent", "variant", "skills"),
-}  # rundir.py
+}
 DOMAINS = sorted(path.stem for path in (CONFIGS / "domain").glob("*.yaml"))
 WORDS = ("skills", "returns")  # columns of eval.csv that hold no number
-YAML = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # ten times faster, where libyaml was there to build it
+# The loader in C is ten times as fast, and there if libyaml was when PyYAML was built.
+YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Damaged(UserError):
@@ -111,7 +111,8 @@ def read_run(path: Path) -> dict[str, Any]:
 
 
 def place(path: Path) -> dict[str, Any]:
-    """What a run's directory says of it; it holds where the files inside cannot be read."""
+    """What the path of a run directory says of it, which holds even where the files inside cannot
+    be read."""
     parts = path.absolute().parts
     found: dict[str, Any] = {"seed": int(parts[-1].removeprefix("seed_"))}
     for phase, names in PLACES.items():
@@ -125,7 +126,7 @@ def place(path: Path) -> dict[str, Any]:
 
 
 def machine(path: Path) -> dict[str, Any]:
-    """Device and threads, which config.yaml has as they really were."""
+    """The device and the threads that the run really had, which config.yaml tells."""
     try:
         config = yaml.load((path / "config.yaml").read_bytes(), YAML)
     except FileNotFoundError:
@@ -138,8 +139,8 @@ def machine(path: Path) -> dict[str, Any]:
 
 
 def outcome(path: Path, row: dict[str, Any]) -> dict[str, Any] | None:
-    """Of a finished run: result.json, checked against its place and its curve. None while there is
-    no result.json."""
+    """The result of a finished run, checked against its directory and its curve; None while there
+    is no result.json."""
     result = load_result(path)
     if result is None:
         return None
@@ -173,8 +174,7 @@ def outcome(path: Path, row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def progress(path: Path) -> dict[str, Any]:
-    """Of an unfinished run: how far it came. It has no score, the last evaluation is not the final
-    one."""
+    """How far an unfinished run came. It has no score: its last evaluation is not the final one."""
     frames = [
         int(row["frame"])
         for name in ("eval.csv", "train.csv")

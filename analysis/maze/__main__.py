@@ -1,9 +1,10 @@
-"""Measures and pictures of skills in mazes, from PPO's snapshots: python -m analysis.maze
-measure|draw|missed --help
+"""Measures and pictures of skills in mazes, from PPO's snapshots.
 
-A row of measures comes from stochastic whole episodes of every skill from the start distribution, a
-picture from episodes that all begin at START. Both draw from random streams of their own, made from
-the run's seed.
+    python -m analysis.maze measure|draw|missed (--help)
+
+A row of measures comes from whole episodes of every skill, with stochastic actions from starts as
+in training; a picture comes from episodes that all begin at the same point. Both draw from random
+streams of their own, made from the run's seed.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ def measure(args: argparse.Namespace) -> None:
     bounds = [(kind, domain) for kind in ("floor", "ceiling") if (domain := getattr(args, kind))]
     if not args.snapshots and not bounds:
         raise UserError("nothing to measure; give snapshots, --floor DOMAIN or --ceiling DOMAIN")
-    read_rows(
-        args.out
-    )  # what cannot be measured or written is refused before minutes are spent on a row
+    read_rows(args.out)  # a file that cannot take the rows is refused before minutes are spent
     loaded = [load(path) for path in args.snapshots]
     for kind, domain in bounds:
         put_row(args.out, measure_bound(kind, domain, args))

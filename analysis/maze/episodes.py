@@ -1,5 +1,4 @@
-"""Episodes of skills in the mazes, from snapshots of PPO runs, and what the estimators say of
-them."""
+"""Episodes of skills in the mazes, played by snapshots of PPO, and their measures."""
 
 from __future__ import annotations
 

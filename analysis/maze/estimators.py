@@ -1,5 +1,5 @@
-"""How much of a space is visited, how evenly, and how far a state tells its skill: estimates from
-samples.
+"""Estimates from samples: how much of a space is visited, how evenly, and what a state tells of
+its skill.
 
 States are (N, D), skills (N,) labels of n skills. Entropies and information are in nats.
 """
@@ -32,8 +32,8 @@ def check_k(k: int, others: int) -> None:
 
 
 def neighbour_distances(points: np.ndarray, k: int) -> np.ndarray:
-    """(N, k), ascending. The nearest to a point is itself or a duplicate: dropping one zero leaves
-    the others."""
+    """Distances (N, k) of each point to its k nearest others, ascending. The nearest of all is the
+    point itself or a duplicate of it, at 0: one of those is dropped."""
     check_k(k, len(points) - 1)
     return cKDTree(points).query(points, k + 1)[0][:, 1:]
 
@@ -127,10 +127,8 @@ def mi_mine(
     generator = Streams(seed).torch("mine")
     spread = points.std(0)
     points = (points - points.mean(0)) / np.where(spread > 0, spread, 1)
-    states, skills = (
-        torch.from_numpy(points).float(),
-        torch.eye(n)[torch.from_numpy(labels)],
-    )  # (N, D), (N, n)
+    states = torch.from_numpy(points).float()  # (N, D)
+    skills = torch.eye(n)[torch.from_numpy(labels)]  # (N, n)
     params = statistics_network((points.shape[1] + n, hidden, hidden, 1), generator)
     w1, b1, w2, b2, w3, b3 = params
     optimizer = torch.optim.Adam(params, lr=lr, fused=True)
@@ -144,9 +142,8 @@ def mi_mine(
         x = torch.relu(torch.addmm(b2, x, w2))
         t = torch.addmm(b3, x, w3).squeeze(1)  # (2 batch,)
         bound, loss, log_mean = dv_step(t[:batch], t[batch:], log_mean)
-        bounds.append(
-            bound.item()
-        )  # 20,000 tiny tensors would scatter over the heap and hold gigabytes
+        # As a number: 20,000 tiny tensors would scatter over the heap and hold gigabytes.
+        bounds.append(bound.item())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -159,8 +156,8 @@ def mi_mine(
 def halves(
     labels: np.ndarray, episode: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of two random halves: episodes stay whole (their first skill counts), each skill is in
-    both equally."""
+    """Rows of two random halves. Episodes stay whole, and each skill has as many of them in one
+    half as in the other; the skill of an episode is the one that it begins with."""
     _, first, which = np.unique(episode, return_index=True, return_inverse=True)
     label = labels[first]  # (episodes,)
     if np.bincount(label, minlength=labels.max() + 1).min() < 2:
@@ -182,10 +179,8 @@ def separability(states, skills, *, seed: int, k: int = 16, episode=None) -> flo
     episode = np.arange(len(points)) if episode is None else as_labels(episode, len(points))[0]
     known, asked = halves(labels, episode, Streams(seed).numpy("separability"))
     check_k(k, len(known))
-    nearest = (
-        cKDTree(points[known]).query(points[asked], k)[1].reshape(-1, k)
-    )  # (M, k); k = 1 drops the axis
-    votes = (labels[known][nearest][..., None] == np.arange(n)).sum(
-        1
-    )  # (M, n); a tie goes to the lower label
+    found = cKDTree(points[known]).query(points[asked], k)[1]
+    nearest = found.reshape(-1, k)  # (M, k); for k = 1 scipy leaves the axis out
+    votes = (labels[known][nearest][..., None] == np.arange(n)).sum(1)  # (M, n)
+    # argmax gives a tie to the lower label
     return float((votes.argmax(1) == labels[asked]).mean())

@@ -1,27 +1,21 @@
-"""A row of measures per snapshot: its run, its command, and what the estimators say of its
-episodes."""
+"""A row of measures per snapshot: which run it is, the command that made it, and its measures."""
 
 from __future__ import annotations
 
 import argparse
 import csv
 import io
-import json
+import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import hydra
 import numpy as np
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from analysis.maze.episodes import Trained, maze_domains, measures, walk
 from envs.maze.geometry import EPISODE_STEPS, uniform
 from envs.maze.lanes import Lanes
-from run.cli.schema import flatten
 from run.directory import SILENT, variant_name
 from run.results import git_state
 from utils import CONFIGS, UserError, read_json, stream_seed, write_text
@@ -48,61 +42,44 @@ COLUMNS = (
 KEY = ("domain", "agent", "variant", "seed", "frame")  # one row each
 
 
-def recover_overrides(config: dict[str, Any], words: list[str]) -> list[str]:
-    """What pretrain.py must be told beside `words` for the settings of a snapshot, which holds them
-    and not the words that made them. One that differs is overridden until none does; those that
-    others are made from come first."""
-    wanted, overrides, settled = flatten(config), [], SILENT | {"variant", "seed"}
-    while True:
-        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            now = flatten(
-                OmegaConf.to_container(hydra.compose("pretrain", words + overrides), resolve=True)
-            )
-        differ = [key for key in now.keys() & wanted.keys() - settled if now[key] != wanted[key]]
-        if not differ:
-            return overrides
-        key = min(
-            differ,
-            key=lambda key: (key != "surgery.name", "." in key, not key.startswith("preset."), key),
-        )
-        value = (
-            wanted[key]
-            if isinstance(wanted[key], str)
-            else json.dumps(wanted[key], separators=(",", ":"))
-        )
-        overrides.append(f"{'surgery' if key == 'surgery.name' else key}={value}")
-        settled = settled | {key}
+def overridden(config: dict[str, Any], directory: str) -> list[str]:
+    """The words of the run's command that are neither its agent, domain, preset, seed and variant
+    nor about the machine. A snapshot from before runs kept their words has them only in the name of
+    its directory, `cpu,beta=0,skill_dim=6`, where special characters became underscores."""
+    if "overrides" not in config:
+        return re.split(r",(?=[^,=]+=)", directory)[1:]
+    known = SILENT | {"agent", "domain", "preset", "seed", "variant"}
+    return [word for word in config["overrides"] if word.partition("=")[0] not in known]
 
 
 def describe(trained: Trained) -> tuple[str, str]:
     """The run's variant, and the command that makes it."""
-    config = trained.config
-    words = [f"{name}={config[name]['name']}" for name in ("agent", "domain", "preset")]
-    try:
-        overrides = recover_overrides(config, words)
-    except (
-        HydraException,
-        OmegaConfBaseException,
-    ):  # an agent or domain from somebody's --config-dir
-        overrides, words = [f"skill_dim={config['skill_dim']}"], ["--config-dir", "DIR", *words]
+    config, run = trained.config, trained.path.resolve().parent.parent
+    placed = run.name == f"seed_{config['seed']}" and (run / "config.yaml").exists()
+    overrides = overridden(config, run.parent.name if placed else "")
+    groups = {group: config[group]["name"] for group in ("agent", "domain", "preset")}
+    words = [f"{group}={name}" for group, name in groups.items()]
+    if not all((CONFIGS / group / f"{name}.yaml").exists() for group, name in groups.items()):
+        words = ["--config-dir", "DIR", *words]  # an agent or domain of somebody's own
     command = [*words, *overrides, f"seed={config['seed']}"]
     if config["variant"]:
         command.append(f"variant={config['variant']}")
-    run = trained.path.resolve().parent.parent
-    placed = run.name == f"seed_{config['seed']}" and (run / "config.yaml").exists()
     variant = config["variant"] or (run.parent.name if placed else variant_name(config, overrides))
     return variant, shlex.join(["python", "pretrain.py", *command])
 
 
 def commit_of(git: dict[str, Any] | None) -> str:
-    return "" if git is None else git["commit"] + "-dirty" * git["dirty"]
+    if git is None:
+        return ""
+    return f"{git['commit']}-dirty" if git["dirty"] else git["commit"]
 
 
 # --------------------------------------------------------------------------------------------- rows
 
 
 def measure_snapshot(trained: Trained, args: argparse.Namespace) -> dict[str, Any]:
-    """`commit` is that of the code that trained the run: a finished one says it in result.json."""
+    """The row of a snapshot. `commit` is that of the code that trained the run, which only a
+    finished one tells, in result.json."""
     config, frame = trained.config, trained.frame
     variant, command = describe(trained)
     result = trained.path.resolve().parent.parent / "result.json"
@@ -127,8 +104,9 @@ def measure_snapshot(trained: Trained, args: argparse.Namespace) -> dict[str, An
 
 
 def measure_bound(kind: str, domain: str, args: argparse.Namespace) -> dict[str, Any]:
-    """floor: uniform actions in episodes with a skill that they ignore. ceiling: as many states,
-    uniform over the free cells, each with a skill drawn at random."""
+    """The row of a bound, to compare runs with. floor: uniform actions, which ignore the skill of
+    their episode. ceiling: as many states, uniform over the maze, each with a skill drawn at
+    random."""
     domains = maze_domains()
     if domain not in domains:
         raise UserError(f"--{kind} {domain}: no maze; choose from {', '.join(domains)}")
@@ -141,9 +119,8 @@ def measure_bound(kind: str, domain: str, args: argparse.Namespace) -> dict[str,
     if kind == "floor":
         paths = walk(lanes, lambda obs: rng.uniform(-1, 1, obs.shape), len(skill), rng)[:, 1:]
     else:
-        paths = uniform(lanes.maze, rng, len(skill) * EPISODE_STEPS)[
-            :, None
-        ]  # (N, 1, 2): no two states are related
+        states = uniform(lanes.maze, rng, len(skill) * EPISODE_STEPS)
+        paths = states[:, None]  # (N, 1, 2): each an episode of its own, as no two are related
         skill = rng.integers(args.skills, size=len(paths))
     command = [
         "python",
@@ -204,9 +181,9 @@ def write_rows(path: Path, rows: Iterable[dict[str, str]]) -> None:
 
 
 def put_row(path: Path, row: dict[str, Any]) -> None:
-    """Into the CSV, in place of the row with the same KEY if there is one."""
-    row = as_text(row)
+    """Write the row into the CSV, in place of the row with the same KEY if there is one."""
+    text = as_text(row)
     rows = {tuple(old[name] for name in KEY): old for old in read_rows(path)}
-    rows[tuple(row[name] for name in KEY)] = row
+    rows[tuple(text[name] for name in KEY)] = text
     write_rows(path, rows.values())
-    print("  ".join(f"{name} {row[name]}" for name in (*KEY, *COLUMNS[7:14])), flush=True)
+    print("  ".join(f"{name} {text[name]}" for name in (*KEY, *COLUMNS[7:14])), flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,20 +34,22 @@ class Panel(NamedTuple):
 
 
 def colours(n: int) -> np.ndarray:
-    """(n, 3). EDL's choice but for many skills: its smooth map has a yellow that white swallows."""
+    """A colour (n, 3) for each skill. EDL's own, but for more than 20 skills, where its smooth map
+    has a yellow that cannot be seen on white."""
     from matplotlib import colormaps
 
     if n <= 20:
-        return np.array(colormaps["tab10" if n <= 10 else "tab20"].colors[:n])
+        listed: Any = colormaps["tab10" if n <= 10 else "tab20"]
+        return np.array(listed.colors[:n])
     return colormaps["turbo"](np.linspace(0.03, 0.97, n))[:, :3]
 
 
 def draw_panel(axis, panel: Panel) -> None:
     from matplotlib.collections import LineCollection
 
-    order = np.argsort(
-        panel.skill, kind="stable"
-    )  # by skill; then by turns, so that no skill covers the others
+    # The first trajectory of every skill, then the second of every skill, and so on: drawn by
+    # turns, no skill covers the others.
+    order = np.argsort(panel.skill, kind="stable")
     turn = np.arange(len(order)) - np.searchsorted(panel.skill[order], panel.skill[order])
     shown = order[np.argsort(turn, kind="stable")][: np.count_nonzero(turn < TRAJECTORIES)]
     axis.add_collection(
@@ -96,13 +98,10 @@ def draw_figure(
         [geometry(panel.maze).high - geometry(panel.maze).low + 0.1 for panel in panels]
     )
     steep = float((sides[:, 1] / sides[:, 0]).max())
-    wide, gap, head, foot = (
-        min(3.2, 2.6 / math.sqrt(steep)),
-        0.12,
-        0.45,
-        0.4 * legend * all(p.skills == n for p in panels),
-    )
-    tall, side = wide * steep, 0.3 if rows else gap  # inches, all of them
+    # all of these are inches
+    wide, gap, head = min(3.2, 2.6 / math.sqrt(steep)), 0.12, 0.45
+    foot = 0.4 if legend and all(panel.skills == n for panel in panels) else 0.0
+    tall, side = wide * steep, 0.3 if rows else gap
     width, height = side + columns * (wide + gap), count * (tall + head) + gap + foot
     figure = Figure(figsize=(width, height), dpi=100)
     for i, panel in enumerate(panels):
@@ -148,17 +147,16 @@ def save_picture(figure, path: Path) -> None:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-    image = image.quantize(
-        256, dither=Image.Dither.NONE
-    )  # a third of the bytes, no difference to the eye
+    # 256 colours take a third of the bytes, and the eye sees no difference
+    image = image.quantize(256, dither=Image.Dither.NONE)
     write_atomic(path, lambda file: image.save(file, "PNG", optimize=True))
 
 
 def draw_paths(
     paths: np.ndarray, skill: np.ndarray, maze: str, path: Path, *, title: str = ""
 ) -> None:
-    """The first TRAJECTORIES of each skill out of states (E, T, 2) that are there already; skill
-    (E,) numbers them."""
+    """A picture of episodes that were played already: states (E, T, 2) under skills numbered (E,),
+    of which the first TRAJECTORIES of each skill are drawn."""
     draw_figure([Panel(paths, skill, maze, title)], path)
 
 
@@ -176,8 +174,8 @@ def trajectories(trained: Trained, title: str, small: str) -> Panel:
 
 
 def panel_of(trained: Trained, title: str) -> Panel:
-    """Its numbers are those of the row that `measure` writes by default, not of the few
-    trajectories drawn."""
+    """A panel with the numbers that `measure` writes by default below its title. They come from
+    many more episodes than are drawn."""
     paths, skill = trained.episodes(EPISODES)
     states, label = paths.reshape(-1, 2), np.repeat(skill, paths.shape[1])
     return trajectories(

@@ -1,5 +1,8 @@
-"""Rows of measures for many snapshots at a time. Each row is a file named after all that it is made
-from, so it is measured once, by whichever experiment comes first."""
+"""Rows of measures for many snapshots, several at a time.
+
+Each row is kept in a file that is named after all that it is made from, so that several experiments
+measure the same snapshot only once.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,10 @@ from tqdm import tqdm
 from analysis.maze.episodes import load
 from analysis.maze.measure import as_text, measure_bound, measure_snapshot
 from experiment.runs import Run
-from run.pool import Job, Pool
+from run.pool import Job, JobPool
 from utils import UserError, read_json, write_text
 
-# of the measures: raise it when an estimator, an episode or a maze changes, and rows are measured
-# anew
+# Raise this when an estimator, an episode or a maze changes: all rows are then measured anew.
 VERSION = 1
 BOUNDS = {"floor": "random actions", "ceiling": "uniform states"}
 
@@ -35,9 +37,8 @@ class Target(NamedTuple):
 
     @property
     def name(self) -> str:
-        return ", ".join(
-            [self.label, self.group] + [f"seed {self.run.config['seed']}"] * (self.bound is None)
-        )
+        name = f"{self.label}, {self.group}"
+        return name if self.bound else f"{name}, seed {self.run.config['seed']}"
 
 
 class Measured(NamedTuple):
@@ -51,8 +52,8 @@ class Measured(NamedTuple):
 
 
 def fingerprint(target: Target, options: argparse.Namespace) -> str:
-    """Of the snapshot, the options and the measures' version: what is equal here has equal
-    values."""
+    """A name for the row of a target, made from its snapshot, the options and VERSION: rows with
+    the same name have the same values."""
     digest = hashlib.sha256(
         json.dumps([VERSION, options.episodes, options.mine_steps, target.bound]).encode()
     )
@@ -88,9 +89,8 @@ def measure_to(path: Path, target: Target, options: argparse.Namespace) -> None:
 
 def measure_all(targets: list[Target], options: argparse.Namespace, workers: int) -> list[Measured]:
     """In the order of the targets. What was measured before is read."""
-    rows = (
-        Path(targets[0].run.config["run_root"]) / "figures" / "rows"
-    )  # with the runs, wherever the figure goes
+    # beside the runs, wherever the figure goes
+    rows = Path(targets[0].run.config["run_root"]) / "figures" / "rows"
     paths = [rows / f"{fingerprint(target, options)}.json" for target in targets]
     missing = {
         path: target for path, target in zip(paths, targets, strict=True) if not path.exists()
@@ -107,8 +107,8 @@ def measure_all(targets: list[Target], options: argparse.Namespace, workers: int
         with tqdm(
             total=len(jobs), unit="row", desc="measures", disable=None, dynamic_ncols=True
         ) as bar:
-            pool = Pool(jobs, workers, "each finished row is kept")
-            pool.run(bar, lambda job: None)
+            pool = JobPool(jobs, workers, "each finished row is kept", bar)
+            pool.run()
         if pool.failed:
             raise UserError(
                 f"{'; '.join(pool.failed)}: not measured, so nothing is drawn; the same command goes on"

@@ -1,5 +1,4 @@
-"""Means over seeds of measured rows: a small table for the screen, Markdown, and bars with every
-seed as a dot."""
+"""Measures averaged over seeds: for the screen, as Markdown, and as bars with a dot per seed."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ import numpy as np
 from analysis.maze.pictures import save_picture
 from analysis.maze.rows import Measured
 from analysis.palette import colours
+from analysis.text import markdown_table
 
 SHOWN = ("coverage", "entropy_kl", "mi_grid", "mi_mine", "separability")
 RATIOS = ("coverage", "mi_grid")  # in which a method is compared with the best one
@@ -66,7 +66,7 @@ def ratio_line(methods: dict[str, list[Measured]], label: str) -> str:
     parts = []
     for name in RATIOS:
         means = {each: mean(seeds, name) for each, seeds in methods.items()}
-        best = max(means, key=means.get)
+        best = max(means, key=lambda each: means[each])
         share = f"{means[label] / means[best]:.3f}" if means[best] > 0 else "undefined"
         parts.append(f"{name} {share} (best: {best}, {means[best]:.3f})")
     return f"{label} / best method: {'; '.join(parts)}."
@@ -77,18 +77,15 @@ def markdown(measured: list[Measured], title: str, command: str, against_best: s
     lines = [f"# {title}", "", f"`{command}`", "", "Mean ± sample standard deviation over seeds."]
     for group, rows in by_group(measured).items():
         methods = {label: seeds for label, seeds in rows.items() if seeds[0].bound is None}
+        cells = [
+            [label, str(len(seeds)), *(cell(seeds, name) for name in SHOWN)]
+            for label, seeds in rows.items()
+        ]
         lines += [
             "",
             f"## {group}",
             "",
-            f"| method | seeds | {' | '.join(SHOWN)} |",
-            "|---" * (len(SHOWN) + 2) + "|",
-        ]
-        lines += [
-            f"| {label} | {len(seeds)} | {' | '.join(cell(seeds, name) for name in SHOWN)} |"
-            for label, seeds in rows.items()
-        ]
-        lines += [
+            markdown_table(["method", "seeds", *SHOWN], cells),
             "",
             f"No mutual information exceeds log {skills_of(rows)} = {math.log(skills_of(rows)):.3f}.",
         ]
@@ -130,9 +127,8 @@ def draw_bars(measured: list[Measured], names: list[str], path: Path) -> None:
             for x, label in enumerate(labels):
                 seeds = lines.get(label, [])
                 if seeds:
-                    again = agents[label] in [
-                        agents[before] for before in labels[:x]
-                    ]  # the same agent, changed
+                    # another change of an agent that has a bar already: the same colour, paler
+                    again = agents[label] in [agents[before] for before in labels[:x]]
                     axis.bar(
                         x,
                         mean(seeds, name),

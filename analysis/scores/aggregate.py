@@ -1,12 +1,11 @@
-"""Expert-normalised scores, aggregated with rliable: medians, IQMs, means, optimality gaps and
-their intervals.
+"""Expert-normalised scores over tasks and seeds by rliable: medians, means and their intervals.
 
-All functions start from a tidy frame (method, task, seed, score; curves have frame too). Intervals
-are rliable's stratified bootstrap over runs: percentiles, tasks fixed, seeds of one task drawn
-independently of the other tasks'. They depend on the scores and on `seed` alone: not on the order
-of rows or methods, nor on which other methods there are, nor on numpy's global state, which is left
-as it was. One run has no interval: low and high are NaN, runs is 1. (Percentiles are not built
-around the point: at a low confidence, or with few reps, they can miss it.)
+All functions start from a frame with a row per score (method, task, seed, score; curves have frame
+too). Intervals are rliable's stratified bootstrap over runs: percentiles, tasks fixed, seeds of one
+task drawn independently of the other tasks'. They depend on the scores and on `seed` alone: not on
+the order of rows or methods, nor on which other methods there are, nor on numpy's global state,
+which is left as it was. A single run has no interval: low and high are NaN, runs is 1. Percentiles
+are not built around the point: at a low confidence, or with few repetitions, they can miss it.
 """
 
 from __future__ import annotations
@@ -46,7 +45,8 @@ def matrices(
     """
     found = cells(scores, ["method", "task", "seed"], tasks)
     experts = expert_scores(tasks) if normalize else np.ones(len(tasks))
-    kept, gaps = {}, []
+    kept: Matrices = {}
+    gaps: list[str] = []
     every_seed = sorted(found["seed"].unique())
     for method, rows in found.groupby("method", sort=False):
         table = rows.pivot(index="seed", columns="task", values="score").reindex(
@@ -65,14 +65,14 @@ def matrices(
             continue
         if len(whole) == 1:
             gaps.append(f"{method}: one run only, so no interval")
-        kept[method] = whole / experts
+        kept[str(method)] = whole / experts
     absent = [method for method in scores["method"].unique() if method not in set(found["method"])]
     return kept, gaps + [f"{method}: left out, no run of these tasks" for method in absent]
 
 
 def cells(scores: pd.DataFrame, keys: list[str], tasks: Iterable[str]) -> pd.DataFrame:
-    """The finite scores of these tasks; a second one for the same cell would be counted twice, so
-    it is refused."""
+    """The finite scores of these tasks. Two scores for the same keys are refused, because a run
+    would be counted twice."""
     lacking = [name for name in (*keys, "score") if name not in scores]
     if lacking:
         raise UserError(
@@ -109,8 +109,8 @@ def expert_scores(tasks: Sequence[str]) -> np.ndarray:
 
 @contextmanager
 def drawing(seed: int, *names: str) -> Iterator[None]:
-    """rliable ignores random_state and draws from numpy's global generator: seed it, then put it
-    back."""
+    """rliable ignores its random_state and draws from numpy's global generator. Inside, that one is
+    seeded; afterwards it is as it was."""
     before = np.random.get_state()
     np.random.seed(stream_seed(seed, *names))
     try:
@@ -120,8 +120,8 @@ def drawing(seed: int, *names: str) -> Iterator[None]:
 
 
 def canonical(scores: np.ndarray) -> np.ndarray:
-    """Rows in an order of their own: which run is drawn must not depend on the order in which they
-    were read."""
+    """The rows sorted by their scores: which run the bootstrap draws must not depend on the order
+    in which they were read."""
     flat = scores.reshape(len(scores), -1)
     return scores[np.lexsort(flat.T[::-1])]
 
@@ -205,15 +205,15 @@ def profiles(
 ) -> pd.DataFrame:
     """method, tau, value, low, high, runs: the share of runs (of all tasks) with a score above
     tau."""
-    taus, rows = np.asarray(taus, float), []
+    levels, rows = np.asarray(taus, float), []
 
     def above(scores: np.ndarray) -> np.ndarray:
-        return (scores[..., None] > taus).mean((0, 1))
+        return (scores[..., None] > levels).mean((0, 1))
 
     for method, scores in matrices.items():
         with drawing(seed, "profile", method):
             estimates = estimate(canonical(scores), above, reps, confidence)
-        rows += [(method, *each, len(scores)) for each in zip(taus, *estimates, strict=True)]
+        rows += [(method, *each, len(scores)) for each in zip(levels, *estimates, strict=True)]
     return pd.DataFrame(rows, columns=["method", "tau", "value", "low", "high", "runs"])
 
 

@@ -1,9 +1,8 @@
-"""Figures of scores: intervals, curves, profiles, bars beside the paper's, and conflicts of
-gradients.
+"""Figures of scores: intervals, curves, profiles, bars beside the paper's, conflicts of gradients.
 
-Each function takes a table of analysis.scores (or analysis.runs) and returns a Figure; save(figure,
-path) writes it. The paper prints means and deviations, no single runs: it appears in the bars, and
-in no interval, curve or profile.
+Each function takes a table of analysis/scores or analysis/frames and returns a Figure, which
+save(figure, path) writes. The paper prints means and deviations but no single runs, so it appears
+in the bars, and in no interval, curve or profile.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -35,21 +35,19 @@ BARS = {
     "metra": "AMPED and METRA",
     "scaling": "Reward scales",
 }
-OWN = {
-    "projection": "p of Table 8",
-    "skills": "skill_dim=16",
-}  # what "amped" stands for beside these changes
+# What plain "amped" stands for in figures whose other bars change that setting.
+OWN = {"projection": "p of Table 8", "skills": "skill_dim=16"}
 DOMAINS = ("walker", "quadruped", "jaco")
 NO_RUNS = "no complete runs yet; the paper prints no single runs,\nso there is nothing of it to draw here either"
-FONTS = {
-    "pdf.fonttype": 42,
+FONTS: Any = {
+    "pdf.fonttype": 42,  # TrueType, so that text in the PDF stays text
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.labelsize": 9,
     "legend.fontsize": 8,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
-}  # 42: TrueType, so that text in the PDF stays text
+}
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:

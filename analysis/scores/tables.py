@@ -1,5 +1,6 @@
-"""Tables beside the paper's, as Markdown, LaTeX and CSV: compare(ours,
-paper.load("urlb")).markdown()
+"""Tables beside the paper's, as Markdown, LaTeX and CSV.
+
+    compare(ours, paper.load("urlb")).markdown()
 
 Rows are tasks, sums over a domain and the total as the paper has them, columns are methods. The
 best mean of a row is bold, the second underlined, equal ones share a mark; the paper's marks are
@@ -16,9 +17,10 @@ import numpy as np
 import pandas as pd
 
 from analysis.scores.aggregate import cells
+from analysis.text import markdown_table
 from experiment import paper as paper_tables
 from experiment.labels import label
-from utils import UserError
+from utils import UserError, plural
 
 # App. I.9 (results/paper/claims.csv: gpu_memory, cpu_cores)
 PAPER_MACHINE = "NVIDIA RTX 3060, AMD Ryzen 7 7700"
@@ -57,7 +59,7 @@ class Entry(NamedTuple):
 
     mean: float = math.nan
     std: float = math.nan
-    count: int = 0  # of seeds; shown if it is not 0
+    number: int = 0  # of seeds or runs; shown if it is not 0
     signed: bool = False  # a difference
     mark: str = ""  # "best", "second" or neither
 
@@ -82,17 +84,14 @@ class Table:
     unit: str = "seed"
 
     def markdown(self) -> str:
-        lines = [["", "", *map(label, self.methods)], ["---", "---", *["---:"] * len(self.methods)]]
-        lines += [
+        rows = [
             [line.row, line.source, *(self.cell(entry, MARKDOWN) for entry in line.entries)]
             for block in self.blocks
             for line in block
         ]
-        bars = [
-            "| " + " | ".join(text.replace("|", r"\|") for text in line) + " |" for line in lines
-        ]
+        table = markdown_table(["", "", *map(label, self.methods)], rows, right_from=2)
         notes = ["", *(f"- {note}" for note in self.notes)] if self.notes else []
-        return "\n".join([self.caption, "", *bars, *notes]) + "\n"
+        return "\n".join([self.caption, "", table, *notes]) + "\n"
 
     def latex(self) -> str:
         """A floating table for \\usepackage{booktabs}; notes are comments."""
@@ -132,7 +131,7 @@ class Table:
         )
 
     def csv(self) -> str:
-        """Unrounded, a line per row and method."""
+        """The numbers without rounding, a line per row and method."""
         return self.data.to_csv(index=False, lineterminator="\n")
 
     def cell(self, entry: Entry, style: Style) -> str:
@@ -143,7 +142,7 @@ class Table:
         text += (
             "" if math.isnan(entry.std) else f" {style.plus_minus} {spell(entry.std, self.digits)}"
         )
-        return text + (f" ({counted(entry.count, self.unit)})" if entry.count else "")
+        return text + (f" ({plural(entry.number, self.unit)})" if entry.number else "")
 
 
 def escape(text: str) -> str:
@@ -151,18 +150,16 @@ def escape(text: str) -> str:
 
 
 def spell(value: float, digits: int, *, signed: bool = False) -> str:
-    """Rounded, never -0; a number that would vanish keeps one digit."""
+    """A number as it is printed: rounded, never -0. One that would be rounded to nothing keeps one
+    digit."""
     if not signed and 0 < abs(value) < 0.5 * 10.0**-digits:
         return f"{value:.1g}"
     return f"{round(value, digits) + 0.0:{'+' if signed else ''}.{digits}f}"
 
 
-def counted(count: int, unit: str) -> str:
-    return f"{count} {unit}{'' if count == 1 else 's'}"
-
-
 def marked(entries: list[Entry], digits: int) -> list[Entry]:
-    """With the best and the second best by what is printed; nothing is best of one."""
+    """The entries with the best and the second best marked, by what is printed. A single entry is
+    not the best of anything."""
     printed = [round(entry.mean, digits) for entry in entries if not math.isnan(entry.mean)]
     ranks = (
         dict(zip(sorted(set(printed), reverse=True), ("best", "second"), strict=False))
@@ -265,17 +262,17 @@ def row_lines(rows: pd.DataFrame, most: int, digits: int) -> list[Line]:
     """Ours, the paper's and the difference; only the paper's where there is nothing of ours."""
     domain, task, kind = rows[["domain", "task", "kind"]].iloc[0]
     name = {"score": task.replace("_", " "), "sum": f"{domain} sum", "total": "total"}[kind]
-    theirs = marked([Entry(r.paper_mean, r.paper_std) for r in rows.itertuples()], digits)
+    records = rows.to_dict("records")
+    theirs = marked([Entry(r["paper_mean"], r["paper_std"]) for r in records], digits)
     if not rows["seeds"].any():
         return [Line(name, "paper", theirs)]
     ours = marked(
-        [Entry(r.mean, r.std, r.seeds if r.seeds < most else 0) for r in rows.itertuples()], digits
+        [Entry(r["mean"], r["std"], r["seeds"] if r["seeds"] < most else 0) for r in records],
+        digits,
     )
     lines = [Line(name, "ours", ours), Line("", "paper", theirs)]
     if rows["difference"].notna().any():
-        lines.append(
-            Line("", "difference", [Entry(r.difference, signed=True) for r in rows.itertuples()])
-        )
+        lines.append(Line("", "difference", [Entry(r["difference"], signed=True) for r in records]))
     return lines
 
 
@@ -319,12 +316,12 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
         sources = (
             {source: hours(some) for source, some in here.groupby("source")} if len(here) else {}
         )
-        sources[theirs] = {r.method: Entry(r.mean, r.std) for r in rows.itertuples()}
+        sources[theirs] = {r["method"]: Entry(r["mean"], r["std"]) for r in rows.to_dict("records")}
         lines = [
             Line("", source, [of.get(method, Entry()) for method in methods])
             for source, of in sources.items()
         ]
-        blocks.append([lines[0]._replace(row=domain), *lines[1:]])
+        blocks.append([lines[0]._replace(row=str(domain)), *lines[1:]])
         data += [
             {
                 "domain": domain,
@@ -332,14 +329,14 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
                 "method": method,
                 "mean": of[method].mean,
                 "std": of[method].std,
-                "runs": of[method].count,
+                "runs": of[method].number,
             }
             for source, of in sources.items()
             for method in methods
             if method in of
         ]
     notes = [
-        f"{counted(count, 'run')} left out: {state}."
+        f"{plural(count, 'run')} left out: {state}."
         for state, count in runs.loc[runs["state"] != "finished", "state"].value_counts().items()
     ]
     notes += [] if len(done) else ["No runs of ours."]
@@ -348,12 +345,12 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
 
 
 def machine(run) -> str:
-    threads = "" if pd.isna(run.threads) else f", {counted(int(run.threads), 'thread')}"
+    threads = "" if pd.isna(run.threads) else f", {plural(int(run.threads), 'thread')}"
     return f"ours: {run.device or 'device unknown'}{threads}, {run.frame:,.0f} frames"
 
 
 def hours(runs: pd.DataFrame) -> dict[str, Entry]:
     return {
-        method: Entry(some["hours"].mean(), some["hours"].std(ddof=1), len(some))
+        str(method): Entry(some["hours"].mean(), some["hours"].std(ddof=1), len(some))
         for method, some in runs.groupby("method")
     }

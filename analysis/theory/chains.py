@@ -1,5 +1,4 @@
-"""Markov chains that stand for policies: their exact state occupancies, simulated counts, the cases
-of Theorem 1."""
+"""Markov chains that stand for policies: exact occupancies, simulated counts, Theorem 1's cases."""
 
 from __future__ import annotations
 
@@ -64,8 +63,8 @@ def count(
 
 
 def sticky(rho: np.ndarray, stay: float) -> Chain:
-    """Every S_t has distribution rho; with stay=1 a trajectory is one sample, with 0 it is H of
-    them."""
+    """A chain whose state has distribution rho at every step. With stay=1 it never leaves its
+    first state, so that a trajectory is one sample of rho; with stay=0 it is H independent ones."""
     return Chain(rho, stay * np.eye(len(rho)) + (1 - stay) * rho)
 
 
@@ -78,8 +77,8 @@ def separated(delta: float, stay: float) -> Instance:
 
 
 def random_chains(rng: np.random.Generator) -> Instance:
-    """Chains of any speed, a target near one of them. Where episodes start is not the skills'
-    choice."""
+    """Random chains that mix fast or slowly, and a target near one of them. All start alike: where
+    an episode begins is not for a skill to choose."""
     states, skills, horizon = rng.integers(2, 7), rng.integers(2, 5), int(rng.integers(1, 13))
     stay, lean, near = rng.random(), 0.3 * rng.random(), rng.integers(skills)
     start = rng.dirichlet(np.ones(states))

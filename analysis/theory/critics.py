@@ -1,5 +1,4 @@
-"""Critics whose conflict is known or measured: on fixed transitions with made rewards, and in short
-runs of AMPED."""
+"""Critics whose conflict is known, on made rewards, or measured, in short runs of AMPED."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ SETTLING = "learner.critic_target_tau=0.05"  # values settle in 500 updates
 
 @functools.cache
 def compose(*words: str) -> dict[str, Any]:
-    """Read, never written: the same words give the same object."""
+    """The config of these words. It is shared by all callers with the same words, so it must not be
+    written to."""
     return resolve(planned.compose([*SHORT, *words]))
 
 
@@ -95,10 +95,8 @@ def evaluate_policy(
 
     `watch`: the conflict per sample too, at every tenth update; it costs more than the update.
     """
-    config, rng = (
-        compose(SETTLING, f"learner.conflict_every_updates={10 * watch}", *words),
-        Streams(seed),
-    )
+    every, rng = 10 if watch else 0, Streams(seed)
+    config = compose(SETTLING, f"learner.conflict_every_updates={every}", *words)
     torch.manual_seed(stream_seed(seed, "init"))
     learner = make_learner(config, SIZES, SIZES.skill_dim, GivenRewards.streams, rng)
     learner.update_actor = lambda batch: {}
@@ -152,7 +150,7 @@ def amped_run(factor: float, heads: str, seed: int, frames: int) -> dict[str, fl
     row = {name: last[key] for name, key in MEASURES.items()}
     row |= {name: last[f"reward/{name}"] for name in ("diversity", "exploration")}
     if heads == "shared":
-        batches = [parts.memory.sample(config["learner"]["batch_size"]) for _ in range(20)]
+        batches = [parts.replay.sample(config["learner"]["batch_size"]) for _ in range(20)]
         shares = [
             offset_share(parts.learner, batch, parts.objective.rewards(batch)[0])
             for batch in batches

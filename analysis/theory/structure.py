@@ -1,20 +1,24 @@
 """How much of the gradient conflict is built in? python -m analysis.structure
 
 One critic Q, one bootstrap, two rewards: L_k = mean (Q - y_k)^2 with y_k = r_k + gamma Q'. Sample
-by sample the gradients are 2 (Q - y_k) dQ, two multiples of one vector. So (tests/test_structure.py
-checks each):
+by sample the gradients are 2 (Q - y_k) dQ, two multiples of one vector. Three facts follow, each
+checked by tests/analysis/test_structure.py:
 
-1. A sample is in conflict exactly where Q lies between its two targets, |Q - (y1 + y2) / 2| < |r1 -
-r2| / 2. The gap of the targets is that of the rewards, at any bootstrap: the better Q is learned,
-the more conflict. 2. Of a batch, let a = (g1 + g2) / 2, the gradient of Q's error against the mean
-target, and b = (g1 - g2) / 2, which holds r1 - r2 and nothing else of the targets. Then <g1, g2> =
-|a|^2 - |b|^2: conflict where |b| > |a|. Where the summed loss is stationary a = 0 and the cosine is
--1, also for rewards that agree in everything but their scale. 3. Algorithm 1 is in expectation a
-sum with weights (`surgery_weights`). Opposite gradients are projected to nothing: what remains is
-the second stream's with probability p, the first one's with 1 - p. Q settles at (1 - p) y1 + p y2,
-as if the reward were (1 - p) r_diversity + p r_exploration. The plain sum settles at the mean. Not
-quite at p = 1 (or 0): close to y2 its own gradient is noise, which the other one is no longer
-opposite to.
+1. A sample is in conflict exactly where Q lies between its two targets,
+   |Q - (y1 + y2) / 2| < |r1 - r2| / 2. The gap of the targets is that of the rewards, at any
+   bootstrap: the better Q is learned, the more conflict.
+
+2. Of a batch, let a = (g1 + g2) / 2, the gradient of Q's error against the mean target, and
+   b = (g1 - g2) / 2, which holds r1 - r2 and nothing else of the targets. Then
+   <g1, g2> = |a|^2 - |b|^2: conflict where |b| > |a|. Where the summed loss is stationary, a = 0 and
+   the cosine is -1, also for rewards that agree in everything but their scale.
+
+3. Algorithm 1 is in expectation a sum with weights (`surgery_weights`). Opposite gradients are
+   projected to nothing: what remains is the second stream's with probability p, the first one's
+   with 1 - p. Q settles at (1 - p) y1 + p y2, as if the reward were
+   (1 - p) r_diversity + p r_exploration. The plain sum settles at the mean. At p = 1 (or 0) this
+   holds only nearly: close to y2 its own gradient is noise, to which the other one is no longer
+   opposite.
 
 With one head and one bootstrap per stream (learner.critic_heads=per_stream) none of this is built
 in.
@@ -90,9 +94,8 @@ def make_surgery(p: float | None, generator: torch.Generator) -> ProjectConflict
 def position(learner, batch) -> list[float]:
     """Where each head of the critic stands between the first reward (0) and the second (1), without
     a bootstrap."""
-    q = (
-        sum(learner.values(learner.critic, batch.obs, batch.skill, batch.action)) / 2
-    )  # (B, columns)
+    both = learner.values(learner.critic, batch.obs, batch.skill, batch.action)
+    q = sum(both) / 2  # (B, columns)
     low, way = batch.reward[:, :1], batch.reward[:, 1:] - batch.reward[:, :1]
     return [float(((column.unsqueeze(1) - low) * way).sum() / way.square().sum()) for column in q.T]
 

@@ -18,7 +18,7 @@ from run.cli.guard import run_command
 from utils import write_atomic, write_text
 
 OUT = Path("runs/theory")
-LOOK = {
+LOOK: Any = {  # of matplotlib, which names its keys one by one
     "font.size": 9,
     "axes.titlesize": 9.5,
     "legend.fontsize": 7.5,

@@ -21,7 +21,7 @@ The factor H is not needed. For each set A of states the share of time in A is o
 per trajectory, and d(rho_hat, rho) is the largest excess of such a share; Hoeffding for each of the
 2^S - 2 sets that matter gives (2^S - 2) exp(-n Delta^2 / 2), for any weights of the time steps. The
 exponent cannot be improved: where a trajectory stays in one of two states, it is exact
-(tests/test_theorem.py).
+(tests/analysis/test_theorem.py).
 """
 
 from __future__ import annotations
@@ -52,15 +52,8 @@ TIE = 1e-12
 MOVES = {"a new state at every step": 0.0, "one state per trajectory": 1.0}  # probability to stay
 DELTAS = (0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)
 COUNTS = (1, 2, 3, 5, 8, 12, 20, 32, 50, 80, 125, 200)
-SHARES = (
-    0.1,
-    0.2,
-    0.3,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-)  # 1 / (1 - gamma) against H; the paper's 0.99 and 1000 steps: 0.1
+# 1 / (1 - gamma) as a share of H; the paper's gamma of 0.99 and 1000 steps make 0.1.
+SHARES = (0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 INSTANCES = 200
 
 
@@ -83,30 +76,31 @@ def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def margin(target: np.ndarray, skills: np.ndarray) -> Margin:
-    """Of the occupancies (S,) and (K, S)."""
+    """The best skill, delta and epsilon of the theorem, from the occupancies of the target (S,) and
+    of the skills (K, S)."""
     to_target = distance(target, skills)
     pairs = distance(skills[:, None], skills)[np.triu_indices(len(skills), 1)]
     return Margin(int(to_target.argmin()), float(pairs.min()), float(to_target.min()))
 
 
 def bound(n: int, states: int, horizon: int, gap: float) -> float:
-    """Theorem 1; above 1 it says nothing."""
+    """The error that Theorem 1 allows; a bound above 1 says nothing."""
     return 2**states * horizon * math.exp(-n * gap**2 / 2)
 
 
 def sharper_bound(n: int, states: int, gap: float) -> float:
-    """The same without H, see above."""
+    """The same without the factor H, which is not needed (see the module's docstring)."""
     return (2**states - 2) * math.exp(-n * gap**2 / 2)
 
 
 def required(states: int, horizon: int, gap: float, eta: float) -> int:
-    """Trajectories that Theorem 1 asks for."""
+    """The number of trajectories that Theorem 1 asks for."""
     return math.ceil(2 / gap**2 * (states * math.log(2) + math.log(horizon) - math.log(eta)))
 
 
 def selected_wrong(counted: np.ndarray, skills: np.ndarray, best: int) -> np.ndarray:
-    """(R,) bool for counted occupancies (R, S). A tie is a mistake: the theorem holds however ties
-    are broken."""
+    """Whether each of the counted occupancies (R, S) leads to a wrong skill: (R,). A tie counts as
+    a mistake, because the theorem holds however ties are broken."""
     far = distance(counted[:, None], skills)  # (R, K)
     return (np.delete(far, best, 1) <= far[:, best, None] + TIE).any(1)
 
@@ -115,7 +109,7 @@ def selected_wrong(counted: np.ndarray, skills: np.ndarray, best: int) -> np.nda
 
 
 def occupancies(instance: Instance, discount: float = 1.0) -> np.ndarray:
-    """Of the skills: (K, S)."""
+    """The occupancies of the skills: (K, S)."""
     return np.stack([occupancy(chain, instance.horizon, discount) for chain in instance.skills])
 
 
@@ -160,8 +154,7 @@ def trial(
 
 
 def needed(delta: float, stay: float, rng: np.random.Generator, repeats: int) -> int:
-    """The smallest n whose simulated error is at most ETA: doubled until it is, then halved in
-    between."""
+    """The smallest n whose simulated error is at most ETA, by doubling and then bisection."""
     instance, high = separated(delta, stay), 1
 
     def enough(n: int) -> bool:
@@ -177,13 +170,13 @@ def needed(delta: float, stay: float, rng: np.random.Generator, repeats: int) ->
 
 
 def as_discount(share: float, horizon: int) -> float:
-    """The discount whose effective horizon is this share of H; infinity: none."""
+    """The discount whose effective horizon is this share of H; an infinite share is no discount."""
     return math.exp(-1 / (share * horizon))
 
 
 def random_instance(rng: np.random.Generator, share: float = math.inf) -> Instance:
-    """Drawn until Delta, of occupancies discounted to this share of the horizon, is positive (and
-    not tiny)."""
+    """A random instance whose Delta, of occupancies discounted to this share of the horizon, is
+    positive and not tiny."""
     while True:
         instance = random_chains(rng)
         if known_margin(instance, as_discount(share, instance.horizon)).value > 0.1:
@@ -191,8 +184,8 @@ def random_instance(rng: np.random.Generator, share: float = math.inf) -> Instan
 
 
 def wrong_for_ever(share: float, rng: np.random.Generator, instances: int) -> float:
-    """Share of random instances with Delta > 0, all discounted, whose plain count tends to another
-    skill than z*."""
+    """The share of random instances with Delta > 0, all discounted, in which the plain count tends
+    to another skill than z*, however many trajectories there are."""
     wrong = 0
     for _ in range(instances):
         instance = random_instance(rng, share)

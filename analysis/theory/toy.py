@@ -5,13 +5,14 @@ dimensions, 1000 samples with identity covariance around each; a Gaussian stands
 Encoder and metric are identities; Eq. 4 has no temperature, so it is 1. Beside the paper's random
 means, means at a chosen distance along one axis.
 
-- AnInfoNCE: agent/contrastive.py itself. The *objective* is the mean of the bracket of Eq. 4, the
-loss is minus that. The appendix says that the loss increases with the distance; it decreases, the
-objective increases. - AnInfoNCE, ratio: without the logarithm, as the public code rewards (fidelity
-register, row 1). - InfoNCE: without the learned metric. With an identity metric it is the same
-function, so that the toy cannot tell the two apart. BeCL's InfoNCE (cosine) sees the angles between
-states alone. - CeSD: 1 / (1 + strangers), a stranger being a sample that lies in the other
-Gaussian's cluster, nearer to its mean.
+- AnInfoNCE: the module of agent/parts/contrast.py itself. The *objective* is the mean of the
+  bracket of Eq. 4, the loss is minus that. The appendix says that the loss increases with the
+  distance; it decreases, the objective increases.
+- AnInfoNCE, ratio: without the logarithm, as the public code rewards.
+- InfoNCE: without the learned metric. With an identity metric it is the same function, so that the
+  toy cannot tell the two apart. BeCL's InfoNCE (cosine) sees the angles between states alone.
+- CeSD: 1 / (1 + strangers), a stranger being a sample that lies in the other Gaussian's cluster,
+  nearer to its mean.
 
 The paper contrasts CeSD, which cannot tell supports apart from supports far apart, with AnInfoNCE,
 which can. It can, but not for long: 99% of its way is done at distance 9 (CeSD: 8), and at 14 the
@@ -19,6 +20,8 @@ objective is exactly 0 in float32.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +36,7 @@ from utils import Streams
 DIM, SAMPLES = 5, 1000  # of each Gaussian
 PAIRS = 60  # of means drawn as in the paper
 DISTANCES = tuple(0.5 * i for i in range(29))  # 0 to 14, along one axis
-TERMS = {  # metric and field of agent/contrastive.py
+TERMS = {  # metric and field of agent/parts/contrast.py
     "AnInfoNCE": ("diag", "log_ratio"),
     "InfoNCE": ("none", "log_ratio"),
     "AnInfoNCE, ratio": ("diag", "ratio"),
@@ -45,8 +48,8 @@ NEAR = 0.99  # of the way from no distance to the largest: there a term counts a
 def contrast(
     metric: str, *, temperature: float = 1.0, denominator: str = "negatives_only"
 ) -> AnInfoNCE:
-    """The production module; its networks make way for the identity. Of DIM skill labels two
-    serve."""
+    """The module that agents train, with identities in place of its networks. It is made for DIM
+    skills, of which two are used."""
     module = AnInfoNCE(
         DIM,
         DIM,
@@ -57,7 +60,8 @@ def contrast(
         positive="random",
         numerics="logsumexp",
     )
-    module.embed = module.head = nn.Identity()
+    networks: Any = nn.Identity()
+    module.embed = module.head = networks
     return module
 
 
@@ -69,14 +73,14 @@ def objective(
     generator: torch.Generator,
     field: str = "log_ratio",
 ) -> Tensor:
-    """The mean of the bracket in Eq. 4, one random positive per anchor: minus the loss. Or the mean
-    `ratio`."""
+    """The mean of the bracket in Eq. 4 with one random positive per anchor, which is minus the
+    loss; or the mean of another field, such as `ratio`."""
     result = module(states, skill, generator)
     return masked_mean(getattr(result, field), result.valid)
 
 
 def strangers(states: Tensor, skill: Tensor, means: Tensor) -> Tensor:
-    """(n,): how many samples of the other skills lie in each skill's cluster."""
+    """How many samples of other skills lie in each skill's cluster: (n,)."""
     cluster = torch.cdist(states, means).argmin(1)
     return torch.bincount(cluster[cluster != skill], minlength=len(means))
 
@@ -89,8 +93,8 @@ def cesd_term(states: Tensor, skill: Tensor, means: Tensor) -> Tensor:
 
 
 def measure(means: Tensor, noise: Tensor, seed: int) -> Row:
-    """Every term for Gaussians with these means (2, DIM); noise (2, SAMPLES, DIM) and positives are
-    the same for all, so that differences are the distance's."""
+    """Every term for Gaussians with these means (2, DIM). The noise (2, SAMPLES, DIM) and the
+    positives are the same in all calls, so that differences come from the distance alone."""
     states = (means.unsqueeze(1) + noise).flatten(0, 1)
     skill = torch.arange(2).repeat_interleave(noise.shape[1])
     row = {"distance": float((means[0] - means[1]).norm())}

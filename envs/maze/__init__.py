@@ -1,7 +1,6 @@
-"""EDL's mazes: geometry, the vectorised core, episodes side by side, measures, and the gymnasium
-environments.
+"""EDL's mazes: geometry, dynamics, episodes side by side, measures, gymnasium environments.
 
-Importing this package registers them: gymnasium.make("envs.maze:amped/TreeMaze-v0").
+Importing this package registers the environments: gymnasium.make("envs.maze:amped/TreeMaze-v0").
 """
 
 from envs.maze.env import IDS, MazeEnv

@@ -65,8 +65,8 @@ def advance(
 def draw(
     shape: Geometry, rng: np.random.Generator, n: int, cells: np.ndarray, gap: float
 ) -> np.ndarray:
-    """Uniform in one of the cells; drawn again while `gap` further out on both axes would hit a
-    wall (EDL)."""
+    """Points uniform in the cells, as EDL draws starts and goals: again while a point that lies
+    `gap` further out on both axes would be behind a wall."""
     cell = cells[rng.integers(len(cells), size=n)].astype(float)
     offset, left = np.empty((n, 2)), np.arange(n)
     while len(left):

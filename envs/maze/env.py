@@ -1,11 +1,12 @@
-"""EDL's mazes for gymnasium: gymnasium.make("envs.maze:amped/TreeMaze-v0"); importing this module
-registers them.
+"""EDL's mazes for gymnasium: gymnasium.make("envs.maze:amped/TreeMaze-v0").
 
-Episodes last 50 steps and end by truncation. Without a goal the reward is 0: these are mazes to
-discover skills in.
+Importing this module registers them. Episodes last 50 steps and end by truncation. Without a goal
+the reward is 0: these are mazes to discover skills in.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -23,7 +24,8 @@ FLOOR, WALL, PATH, GOAL, AGENT = (
     (210, 50, 40),
 )
 
-IDS = {
+# name in gymnasium -> what MazeBatch is told
+IDS: dict[str, dict[str, Any]] = {
     "SquareMaze": {"maze": "square_a"},
     "SquareBMaze": {"maze": "square_b"},
     "SquareCMaze": {"maze": "square_c"},
@@ -67,9 +69,8 @@ class MazeEnv(gymnasium.Env):
             render_mode,
         )
         self._walls = walls(maze)
-        slack = (
-            max_steps * MAX_ACTION if legacy_corner else 0.0
-        )  # how far a leaking corner can lead out of the box
+        # how far a corner that leaks can lead out of the box
+        slack = max_steps * MAX_ACTION if legacy_corner else 0.0
         shape = self.batch.shape
         self.observation_space = Box(
             (shape.low - slack).astype(np.float32), (shape.high + slack).astype(np.float32)
@@ -118,9 +119,8 @@ class MazeEnv(gymnasium.Env):
         if self.batch.goal is not None:
             self._dot(image, self.batch.goal[0], SUCCESS, GOAL)
         path = np.array(self.path)  # (T + 1, 2)
-        fraction = np.linspace(0, 1, TILE)[
-            :, None, None
-        ]  # a step is under TILE pixels per axis: no gaps
+        # A step is shorter than TILE pixels along each axis, so a line of TILE points has no gaps.
+        fraction = np.linspace(0, 1, TILE)[:, None, None]
         line = self._pixel(path[:-1] + fraction * np.diff(path, axis=0)).reshape(-1, 2)
         for shift in ((0, 0), (0, 1), (1, 0), (1, 1)):
             paint(image, line + shift, PATH)

@@ -1,5 +1,4 @@
-"""The mazes of EDL (Campos et al. 2020, Explore, Discover and Learn) as one table, and what follows
-from it.
+"""The mazes of EDL (Campos et al. 2020, Explore, Discover and Learn), as one table of open ways.
 
 A cell (x, y) is the unit square around that point; y grows upward. Neighbours are connected only if
 their pair is open.
@@ -13,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 EPISODE_STEPS = 50  # EDL's
-EDGE = (
-    2.0**-20
-    # least distance to a border: x.5 +- EDGE is a float32 number for |x| < 16, so rounding stays inside
-)
+# The least distance of a position to a border. x.5 +- EDGE is a float32 number for |x| < 16, so that
+# rounding to float32 leaves a position in its cell.
+EDGE = 2.0**-20
 MOVES = {"R": (1, 0), "L": (-1, 0), "U": (0, 1), "D": (0, -1)}
 
 Cell = tuple[int, int]
@@ -32,10 +30,11 @@ class Plan(NamedTuple):
 
 def chains(*texts: str) -> frozenset[tuple[Cell, Cell]]:
     """Open pairs along chains: "0,-2 R2 U1" goes from (0, -2) two cells right and one up."""
-    pairs = set()
+    pairs: set[tuple[Cell, Cell]] = set()
     for text in texts:
         first, *moves = text.split()
-        cell = tuple(map(int, first.split(",")))
+        x, y = first.split(",")
+        cell = (int(x), int(y))
         for move in moves:
             (dx, dy), times = MOVES[move[0]], int(move[1:])
             for _ in range(times):
@@ -63,9 +62,8 @@ def grid(above: str, right: str) -> frozenset[tuple[Cell, Cell]]:
 
 FAR = ((9, 9),)
 PLANS = {
-    "square_a": Plan(
-        chains("0,0 D4 R4 U4", "0,-2 R2 U2"), goals=((4, -1), (4, 0))
-    ),  # EDL's "square maze"
+    # EDL's "square maze"
+    "square_a": Plan(chains("0,0 D4 R4 U4", "0,-2 R2 U2"), goals=((4, -1), (4, 0))),
     "square_b": Plan(chains("0,0 D4 R4 U4", "2,-4 U4"), goals=((4, -1), (4, 0))),
     "square_c": Plan(chains("0,0 D4 R2 U4 R2 D4"), goals=((4, -3), (4, -4))),
     "square_d": Plan(
@@ -127,8 +125,8 @@ class Geometry:
         self.stops = stops.ravel()
 
     def closed(self, cell: Cell, dx: int, dy: int) -> bool:
-        """Is there a wall between a cell and its neighbour? (Outside, nothing separates two cells
-        that are none.)"""
+        """Is there a wall between a cell and its neighbour? Two places outside of the maze have
+        none between them."""
         ahead = (cell[0] + dx, cell[1] + dy)
         pair = (min(cell, ahead), max(cell, ahead))
         return (
@@ -225,7 +223,8 @@ def unit_walls(maze: str) -> np.ndarray:
 
 def walls(maze: str) -> np.ndarray:
     """Walls as maximal segments (W, 2, 2): horizontal ones first, then vertical ones, by line."""
-    units, runs = unit_walls(maze), []
+    units = unit_walls(maze)
+    runs: list[list[list[float]]] = []  # [[x, y] of one end, [x, y] of the other]
     for along in (0, 1):
         across = 1 - along
         for segment in sorted(

@@ -1,5 +1,4 @@
-"""Many episodes of a maze side by side, as on-policy learners need them: actions in [-1, 1],
-episodes of one length."""
+"""Many episodes of a maze side by side, as PPO needs them: actions in [-1, 1], one length."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from envs.maze.geometry import EPISODE_STEPS
 
 
 class Lanes:
-    """`count` episodes of `steps` steps; random numbers come from the generator given to reset."""
+    """`count` episodes of `steps` steps, all at the same step. Random numbers come from the
+    generator given to reset."""
 
     obs_dim = action_dim = 2
 
@@ -23,11 +23,8 @@ class Lanes:
             raise ValueError(
                 f"{name} does not run side by side; learner=ppo is for the mazes, use learner=ddpg"
             )
-        self.batch, self.count, self.steps = (
-            MazeBatch(**IDS[found[1]]),
-            count,
-            steps or EPISODE_STEPS,
-        )
+        self.batch = MazeBatch(**IDS[found[1]])
+        self.count, self.steps = count, steps or EPISODE_STEPS
         self.maze = self.batch.maze
 
     def reset(self, rng: np.random.Generator, count: int | None = None) -> np.ndarray:

@@ -1,5 +1,4 @@
-"""What skills make of a maze, by counting visits of squares: coverage, and what a state tells of
-its skill (nats)."""
+"""What skills make of a maze, from counts of visited squares: coverage, and information in nats."""
 
 from __future__ import annotations
 
@@ -55,9 +54,8 @@ def covered(
         (free - low) @ (height, 1)
     ]
     needed = share * len(points) / len(free)
-    return centres, visits >= needed * (
-        1 - 1e-9
-    )  # 0.07 * 17600 / 176 rounds to more than 7; 7 are enough
+    # 0.07 * 17600 / 176 rounds to more than 7, and 7 visits must be enough for it.
+    return centres, visits >= needed * (1 - 1e-9)
 
 
 def coverage(states, maze: str, *, size: float = CELL, share: float = 0.05) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sys
@@ -26,7 +25,7 @@ Task = Callable[[DictConfig, list[str]], Any]
 
 
 def one_line(error: Exception) -> str:
-    """Hydra's paragraphs, and our own lines, as one line."""
+    """An error of Hydra's, which may be paragraphs, or of ours, as one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, UserError):
         return str(error)
@@ -58,18 +57,21 @@ def one_line(error: Exception) -> str:
 
 
 def _nearest_key(key: str, error: Exception) -> str:
-    """From the config that refused the key, which travels with Hydra's error."""
+    """The key that the user may have meant, from the config that refused the given one. Hydra's
+    error carries it along."""
     node = getattr(error.__cause__, "parent_node", None)
     if node is None:
         return ""
-    known = flatten(OmegaConf.to_container(node._get_root(), resolve=False))
+    config = OmegaConf.to_container(node._get_root(), resolve=False)
+    assert isinstance(config, dict)
+    known = flatten({str(name): value for name, value in config.items()})
     return nearest(key, [each for each in known if not each.startswith("hydra.")])
 
 
 def read_arguments(arguments: list[str]) -> list[str]:
-    """Those of a Hydra script, checked and quoted."""
+    """The arguments of a Hydra script, checked and quoted."""
     parser = get_args_parser()
-    parser.error = functools.partial(Parser.error, parser)
+    parser.__class__ = Parser  # the same parser, whose errors are one line
     given = parser.parse_args(arguments)
     check_words(given.overrides, multirun=given.multirun)
     if given.multirun:  # there a comma separates the values of a sweep
@@ -80,7 +82,7 @@ def read_arguments(arguments: list[str]) -> list[str]:
 
 
 def check_sweeps(words: list[str]) -> None:
-    """All values of a sweep before its first run."""
+    """Check all values of a multirun before its first run begins."""
     for override in OverridesParser.create().parse_overrides(words):
         key = override.key_or_group
         if override.is_discrete_sweep() and key not in GROUPS and not key.startswith("hydra"):
@@ -89,14 +91,15 @@ def check_sweeps(words: list[str]) -> None:
 
 
 def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
-    """The body of a command without Hydra (sweep.py, python -m analysis.NAME); `wrong` are other
-    errors of the user."""
+    """Run the body of a command without Hydra (sweep.py, python -m analysis.NAME). Mistakes of the
+    user become one line: UserError, OSError and whatever else `wrong` names."""
+    mistakes: tuple[type[Exception], ...] = (UserError, OSError, *wrong)
     try:
         task()
         sys.stdout.flush()
     except BrokenPipeError:  # | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (UserError, OSError, *wrong) as error:
+    except mistakes as error:
         if guard.full_error:
             raise
         if isinstance(error, OSError) and error.filename is not None:
@@ -117,13 +120,15 @@ class Guard:
         self.started = False
 
     def task(self, task: Task, cfg: DictConfig) -> None:
-        """One job; in a multirun a wrong job must not stop the others."""
+        """Run one job. In a multirun a job that fails must not stop the others, so there its error
+        goes to Hydra."""
         self.started = True
         hydra = HydraConfig.get()
+        # unresolved, so that beta=${alpha} stays as it was typed
+        words = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+        assert isinstance(words, list)
         try:
-            task(
-                cfg, OmegaConf.to_container(hydra.overrides.task, resolve=False)
-            )  # beta=${alpha} stays as typed
+            task(cfg, words)
         except UserError as error:
             if hydra.mode == RunMode.MULTIRUN or self.full_error:
                 raise

@@ -1,5 +1,7 @@
-"""The words of a command line before Hydra composes them: what it would take in silence, or refuse
-in paragraphs."""
+"""The words of a command line, checked before Hydra composes them.
+
+Some mistakes Hydra would accept without a word, others it would answer with paragraphs.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,8 @@ from utils import CONFIGS, UserError
 
 GROUPS = ("agent", "domain", "learner", "preset", "skills", "surgery", "task")
 PATHS = ("snapshot", "run_root", "variant", "pretrain_variant")
-PLACES = (
-    "hydra.run.",
-    "hydra.sweep.",
-    "hydra.output_subdir",
-    "hydra.job.",
-)  # where Hydra would write
+# keys that decide where Hydra writes
+PLACES = ("hydra.run.", "hydra.sweep.", "hydra.output_subdir", "hydra.job.")
 
 
 def options(group: str) -> list[str]:
@@ -46,8 +44,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def check_words(words: list[str], *, multirun: bool = False) -> None:
-    """Every word changes one key, once. Names of groups come from the group, so that no two
-    disagree."""
+    """Refuse words that are not key=value, that give a key twice, that add or remove keys, or that
+    set what follows from another word, such as agent.name."""
     seen = set()
     for word in words:
         key, equals, value = word.partition("=")
@@ -76,8 +74,8 @@ def check_words(words: list[str], *, multirun: bool = False) -> None:
 
 
 def _check_option(group: str, name: str) -> None:
-    """A plain word; whether there is such a yaml, perhaps in the user's own --config-dir, is
-    Hydra's to say."""
+    """The name of a group's yaml is a plain word. Whether there is such a yaml, perhaps in the
+    user's own --config-dir, is left to Hydra."""
     if not re.fullmatch(r"[^\W\d][\w-]*", name) or name.lower() in (
         "null",
         "true",

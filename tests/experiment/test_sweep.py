@@ -15,6 +15,7 @@ import torch
 import sweep
 from experiment import cost, graph, local, slurm
 from experiment.board import Row, counts, table
+from run import pool
 from tests.kit.cli import assert_same_run, finish, process
 from tests.kit.runs import (
     continued_from,
@@ -219,16 +220,16 @@ def test_a_failed_pretraining_blocks_its_own_finetunings_and_nothing_else(monkey
         return Fake(run, run is not bad)
 
     monkeypatch.setattr(local, "start", begin)
-    monkeypatch.setattr(local, "POLL_SECONDS", 0)
+    monkeypatch.setattr(pool, "POLL_SECONDS", 0)
     board = Silent()
     on_gpu = runs[0]._replace(device=torch.device("cuda"))
     slots = local.make_slots(on_gpu, {"gpus": [0, 3], "runs_per_gpu": 2, "workers": None})
     assert len(local.make_slots(on_gpu, {"gpus": [0, 3], "runs_per_gpu": 2, "workers": 3})) == 3
-    assert (
-        local.make_slots(runs[0], {"gpus": [0], "runs_per_gpu": 1, "workers": 1})[0].gpu is None
-    )  # device=cpu
-    assert [slot.gpu for slot in slots] == ["0", "3", "0", "3"]
-    local.Pool(runs, slots).run(board)
+    assert local.make_slots(runs[0], {"gpus": [0], "runs_per_gpu": 1, "workers": 1}) == [
+        None
+    ]  # device=cpu
+    assert slots == ["0", "3", "0", "3"]
+    local.RunPool(runs, slots, board).run()
     assert (
         board.most == 4
         and environments[:4] == ["0", "3", "0", "3"]
@@ -245,12 +246,19 @@ def test_a_failed_pretraining_blocks_its_own_finetunings_and_nothing_else(monkey
     assert table("t", board.rows).row_count == 1  # what is finished is only counted
 
     (runs[1].path / "result.json").write_text("{")  # damaged: named, not run again, not removed
-    pool = local.Pool(runs, slots)
-    assert pool.waiting == [runs[0], *(run for run in runs if run.after == bad.path)]
+    again = local.RunPool(runs, slots, board)
+    assert again.waiting == [runs[0], *(run for run in runs if run.after == bad.path)]
     assert (
-        list(pool.failed) == [runs[1].path]
-        and "remove it to run that again" in pool.failed[runs[1].path]
+        list(again.failed) == [runs[1].path]
+        and "remove it to run that again" in again.failed[runs[1].path]
     )
+
+
+def test_a_job_of_a_cluster_begins_without_torch_and_hydra():
+    code = (
+        "import experiment.job, sys; sys.exit(bool({'torch', 'numpy', 'hydra'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_threads_are_the_runs_own_or_what_it_began_with_or_its_share_of_the_cores(tmp_path):

@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import pytest
+import yaml
 
 from tests.kit.cli import assert_same_run, finish, process
 from tests.kit.runs import group_is_gone, is_free, kill_after_checkpoint, stamps, wait_for
@@ -163,6 +164,13 @@ def test_an_oracle_is_its_skills_finetuned_alone_and_their_mean_and_best(cli, pr
     for row, r in zip(table, expected, strict=True):
         assert float(row["return_mean"]) == pytest.approx(r["score"], rel=1e-5)
         assert float(row["zero_shot"]) == pytest.approx(r["curve"][0]["return_mean"], rel=1e-5)
+
+    words = yaml.safe_load((where(cli.root, "fixed_1") / "config.yaml").read_text())["overrides"]
+    assert set(TASK) < set(words)  # those that would start the skill alone
+    assert [word for word in words if word.startswith("skills")] == [
+        "skills=fixed",
+        "skills.index=1",
+    ]
 
     before = stamps(cli.root)
     again = cli(
