@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +18,18 @@ from agent.parts.draws import normal
 from agent.parts.networks import Actor, Critic
 from agent.parts.optim import follow
 from replay_buffer import Batch
-from utils import Streams, UserError, choose
+from utils import (
+    Count,
+    Layers,
+    Natural,
+    NonNegative,
+    Positive,
+    Rows,
+    Share,
+    Size,
+    Streams,
+    UserError,
+)
 
 Surgery = Callable[[dict[str, Tensor]], Tensor]
 
@@ -41,6 +53,11 @@ class DDPG(Trainable):
     one bootstrap per stream.
     """
 
+    # Settings that a snapshot decides for what starts from it.
+    shapes_snapshot: tuple[str, ...] = ("hidden_dim", "layers", "action_input")
+    # Settings that tell one pre-training from another: fine-tuning looks for the one with the same.
+    shapes_pretraining: tuple[str, ...] = (*shapes_snapshot, "critic_heads", "surgery_scope")
+
     def __init__(
         self,
         *,
@@ -50,30 +67,27 @@ class DDPG(Trainable):
         streams: tuple[str, ...],
         surgery: Surgery,
         rng: Streams,
-        hidden_dim: int,
-        layers: int,
-        action_input: str,
-        critic_heads: str,
-        surgery_scope: str,
-        lr: float,
-        batch_size: int,
-        critic_target_tau: float,
-        stddev: float,
-        stddev_clip: float,
-        update_every_steps: int,
+        hidden_dim: Size,
+        layers: Layers,
+        action_input: Literal["trunk", "head"],
+        critic_heads: Literal["shared", "per_stream"],
+        surgery_scope: Literal["critic", "actor", "all"],
+        lr: Positive,
+        batch_size: Rows,
+        critic_target_tau: Share,
+        stddev: NonNegative,
+        stddev_clip: NonNegative,
+        update_every_steps: Count,
         num_seed_steps: int,
         init_critic: bool,
         init_heads: bool,
         sync_target: bool,
         frozen: bool,
-        conflict_every_updates: int,
-        conflict_samples: int,
+        conflict_every_updates: Natural,
+        conflict_samples: Rows,
     ):
         super().__init__()
-        self.per_stream = (
-            choose("learner.critic_heads", critic_heads, ("shared", "per_stream")) == "per_stream"
-        )
-        choose("learner.surgery_scope", surgery_scope, ("critic", "actor", "all"))
+        self.per_stream = critic_heads == "per_stream"
         if surgery_scope != "critic" and not self.per_stream:
             raise UserError(
                 f"learner.surgery_scope={surgery_scope} needs learner.critic_heads=per_stream: "
