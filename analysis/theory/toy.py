@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
-from agent.parts.contrast import AnInfoNCE, masked_mean
+from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean
 from analysis.theory.study import Row, panels, run
 from utils import Streams
 
@@ -47,16 +47,14 @@ def contrast(
 ) -> AnInfoNCE:
     """The production module; its networks make way for the identity. Of DIM skill labels two
     serve."""
-    module = AnInfoNCE(
-        DIM,
-        DIM,
-        hidden_dim=1,
+    settings = ContrastSettings(
         temperature=temperature,
         metric=metric,
         denominator=denominator,
         positive="random",
         numerics="logsumexp",
     )
+    module = AnInfoNCE(DIM, DIM, hidden_dim=1, settings=settings)
     module.embed = module.head = nn.Identity()
     return module
 

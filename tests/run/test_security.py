@@ -387,7 +387,7 @@ def test_classes_named_in_configs_are_looked_up_in_two_files_only():
         for name, _ in calls(parsed(path))
         if name == "load_class"
     }
-    assert users == {"run/build.py", "agent/skills/sources.py"}
+    assert users == {"run/cli/schema.py", "agent/skills/sources.py"}
 
 
 # ---------------------------------------------------------------------------------- inside run_root
