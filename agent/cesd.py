@@ -33,7 +33,9 @@ class ClusterEntropy(ParticleEntropy):
         super().__init__(neighbours, form="release")
         self.moments = FiniteMoments()
 
-    def forward(self, x: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(  # type: ignore[override]  # it asks for clusters instead of a pool
+        self, x: Tensor, cluster: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Entropy (B, 1), and which rows are in a large enough cluster (B, 1). `cluster` holds
         indices (B,)."""
         together = cluster.unsqueeze(1) == cluster  # (B, B)
@@ -189,9 +191,8 @@ class CeSDLearner(DDPG):
         )  # make_critic is called by the base
         super().__init__(skill_dim=skill_dim, **settings)
 
-    def make_critic(
-        self, obs_dim: int, skill_dim: int, action_dim: int, *, columns: int, **sizes
-    ) -> nn.Module:
+    def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> nn.Module:
+        del sizes["columns"]  # a value per skill, whatever the streams are
         return EnsembleCritic(obs_dim, action_dim, skill_dim, legacy=self.legacy_head_init, **sizes)
 
     def values(

@@ -92,8 +92,11 @@ class DADS(Objective):
         for skills in self.resample(self.count, batch.skill).split(
             max(ROWS_AT_ONCE // len(state), 1)
         ):
-            repeated = (x.expand(len(skills), *x.shape).flatten(0, 1) for x in (state, change))
-            others.append(self.log_q(*repeated, skills.flatten(0, 1)).view(len(skills), -1))
+            states, changes = (
+                x.expand(len(skills), *x.shape).flatten(0, 1) for x in (state, change)
+            )
+            log_q = self.log_q(states, changes, skills.flatten(0, 1))
+            others.append(log_q.view(len(skills), -1))
         margin = (torch.cat(others) - self.log_q(state, change, batch.skill)).clamp(
             -self.clip, self.clip
         )  # (L, B)

@@ -22,16 +22,21 @@ class Key(NamedTuple):
     required: bool
 
 
-@functools.cache
 def keys_of(kind: type) -> dict[str, Key]:
     """Every flat key that the constructor takes. `**settings` stands for the keys of the class that
     it is handed on to, the next one with a constructor."""
+    return _keys_of(kind)
+
+
+@functools.cache
+def _keys_of(kind: type) -> dict[str, Key]:
     found: dict[str, Key] = {}
     for owner in kind.__mro__:
         if "__init__" not in vars(owner):
             continue
-        parameters = list(inspect.signature(owner.__init__).parameters.values())[1:]  # not self
-        hints = get_type_hints(owner.__init__, include_extras=True)
+        constructor = vars(owner)["__init__"]
+        parameters = list(inspect.signature(constructor).parameters.values())[1:]  # not self
+        hints = get_type_hints(constructor, include_extras=True)
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 continue
@@ -58,7 +63,8 @@ def _add_fields(found: dict[str, Key], settings: Any, group: str) -> None:
 def arguments(kind: type, flat: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments that a constructor takes, from flat keys: those of one dataclass
     become one object."""
-    keys, plain = keys_of(kind), {}
+    keys = keys_of(kind)
+    plain: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
     for name, value in flat.items():
         group = keys[name].group
@@ -67,12 +73,12 @@ def arguments(kind: type, flat: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {group: kinds[group](**values) for group, values in groups.items()}
 
 
-def _groups(kind: type) -> dict[str, type]:
+def _groups(kind: type) -> dict[str, Any]:
     """The arguments that are dataclasses."""
-    found: dict[str, type] = {}
+    found: dict[str, Any] = {}
     for owner in kind.__mro__:
         if "__init__" in vars(owner):
-            for name, annotation in get_type_hints(owner.__init__).items():
+            for name, annotation in get_type_hints(vars(owner)["__init__"]).items():
                 if dataclasses.is_dataclass(annotation):
-                    found.setdefault(name, annotation)  # type: ignore[arg-type]
+                    found.setdefault(name, annotation)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class SelectorNetworks(Trainable):
         that acted."""
         target = self.target(batch)
         chosen = [(critic(batch.obs) * batch.skill).sum(1, keepdim=True) for critic in self.critics]
-        critic_loss = sum(F.mse_loss(q, target) for q in chosen)
+        critic_loss = functools.reduce(torch.add, [F.mse_loss(q, target) for q in chosen])
         descend(critic_loss, self.critic_opt)
         with torch.no_grad():
             q = self.q(self.critics, batch.obs)
@@ -238,6 +239,7 @@ class Greedy(SkillSource):
     """The selector in evaluation: the most probable skill."""
 
     rule = "greedy"
+    network: SelectorNetworks
 
     def __init__(
         self, space: SkillSpace, network: SelectorNetworks, device: torch.device, interval: int

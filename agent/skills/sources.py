@@ -136,7 +136,7 @@ class Switching(SkillSource):
         eval: Literal["per_episode", "switching", "per_call"],
     ):
         super().__init__(space, np.zeros(space.dim, np.float32))
-        self.rule = eval
+        self.rule = self.eval = eval
         self.rng, self.interval, self.many = rng, interval, np.zeros((0, space.dim), np.float32)
 
     def due(self, step: int, first: bool) -> bool:
@@ -155,10 +155,10 @@ class Switching(SkillSource):
         return self.many
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
-        if self.rule == "per_call":
+        if self.eval == "per_call":
             return Fixed(self.space, rng, index=-1)
-        interval = self.interval if self.rule == "switching" else 0
-        return Switching(self.space, rng, interval=interval, eval=self.rule)
+        interval = self.interval if self.eval == "switching" else 0
+        return Switching(self.space, rng, interval=interval, eval=self.eval)
 
 
 SOURCES: dict[str, type[SkillSource]] = {
@@ -186,6 +186,7 @@ def make_skills(
     config = native if config["skills"]["name"] == "native" else config["skills"]
     if "_target_" in config:
         settings = {k: v for k, v in config.items() if k not in ("name", "_target_", "features")}
+        assert pretrained is not None, "a source that learns from an objective needs one"
         features = getattr(pretrained(), config["features"])
         source = load_class("agent.native_skills._target_", config["_target_"], SkillSource)
         return source(space, rng, features=features, **settings)
@@ -197,5 +198,5 @@ def make_skills(
         )
     if name == "none":
         return SkillSource(space, np.zeros(0, np.float32))
-    kind = SOURCES[name]
+    kind: type = SOURCES[name]
     return kind(space, rng, **{key: config[key] for key in keys_of(kind) if key in config})

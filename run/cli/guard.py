@@ -89,8 +89,8 @@ def check_sweeps(words: list[str], config_dir: str | None) -> None:
     for word, override in zip(words, OverridesParser.create().parse_overrides(words), strict=True):
         key = override.key_or_group
         if override.is_discrete_sweep() and not key.startswith("hydra"):
-            values = override.sweep_iterator(Transformer.identity)
-            swept[key] = [getattr(value, "text", value) for value in values]  # a quoted string
+            each = override.sweep_iterator(Transformer.identity)
+            swept[key] = [getattr(value, "text", value) for value in each]  # a quoted string
         elif not key.startswith("hydra"):
             fixed.append(word)
     groups = [[f"{key}={value}" for value in swept.pop(key)] for key in GROUPS if key in swept]
