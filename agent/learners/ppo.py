@@ -61,6 +61,20 @@ class PPO(Trainable):
     meaning), none. reward_scale: per_stream or joint centre rewards and divide by a running
     deviation; none leaves them. Episodes have one length, so a constant per step prefers no policy,
     but a value net would have to learn it first.
+
+    Metrics:
+        reward/<stream>: Mean of each reward stream in the rollout.
+        reward_std/<stream>: Its spread.
+        critic_loss/<stream>: Squared error of a stream's values.
+        critic/target: Mean target of the values.
+        critic/unexplained: Share of the targets' variance that the values miss.
+        actor/loss: The clipped surrogate, summed over the streams.
+        actor/entropy: Entropy of the policy.
+        actor/clipped: Share of ratios outside the clip.
+        surgery/conflict: Share of updates in which the two streams' gradients have a negative
+            product.
+        surgery/cosine: Their angle.
+        surgery/dot: Their inner product.
     """
 
     # Settings that a snapshot decides for what starts from it.
