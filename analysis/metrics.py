@@ -53,7 +53,7 @@ def tables() -> dict[str, dict[type, list[str]]]:
         "Training": {Runner: ["every run"], DDPG: ["learner=ddpg"], PPO: ["learner=ppo"]},
         "Evaluation, in eval.csv": {Evaluator: ["every run"], RolloutEvaluator: ["mazes"]},
         "Methods": makers("objective", Objective),
-        "Choosing skills": {
+        "Selectors": {
             Selector: ["skills=selector"],
             SelectorNetworks: ["skills=selector"],
             **{kind: ["skills=native"] for kind in makers("native_skills", SkillSource)},

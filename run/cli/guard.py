@@ -68,20 +68,20 @@ def _nearest_key(key: str, error: Exception) -> str:
     return nearest(key, [each for each in known if not each.startswith("hydra.")])
 
 
-def read_arguments(arguments: list[str]) -> list[str]:
+def read_arguments(arguments: list[str], phase: str) -> list[str]:
     """Those of a Hydra script, checked and quoted."""
     parser = get_args_parser()
     parser.error = functools.partial(Parser.error, parser)
     given = parser.parse_args(arguments)
     check_words(given.overrides, multirun=given.multirun)
     if given.multirun:  # there a comma separates the values of a sweep
-        check_sweeps(given.overrides, given.config_dir)
+        check_sweeps(given.overrides, phase, given.config_dir)
         return arguments
     quoted = dict(zip(given.overrides, quote_words(given.overrides), strict=True))
     return [quoted.get(word, word) for word in arguments]
 
 
-def check_sweeps(words: list[str], config_dir: str | None) -> None:
+def check_sweeps(words: list[str], phase: str, config_dir: str | None) -> None:
     """All values of a sweep before its first run. What a key may hold depends on the groups, such
     as agent=, so each combination of these is composed."""
     swept: dict[str, list[Any]] = {}
@@ -100,9 +100,7 @@ def check_sweeps(words: list[str], config_dir: str | None) -> None:
         fixed.append(f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]")
     for chosen in itertools.product(*groups):
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            cfg = hydra.compose(
-                os.path.basename(sys.argv[0]).removesuffix(".py"), [*fixed, *chosen]
-            )
+            cfg = hydra.compose(phase, [*fixed, *chosen])
         schema = Schema(OmegaConf.to_container(cfg, resolve=False))  # type: ignore[arg-type]
         for key, values in swept.items():
             for value in values:
@@ -152,9 +150,9 @@ class Guard:
         except Interrupted as stop:
             leave(str(stop), stop.exit_code)
 
-    def launch(self, main: Callable[[], None]) -> None:
+    def launch(self, main: Callable[[], None], phase: str) -> None:
         try:
-            sys.argv[1:] = read_arguments(sys.argv[1:])
+            sys.argv[1:] = read_arguments(sys.argv[1:], phase)
             os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
             main()
         except KeyboardInterrupt:
