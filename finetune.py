@@ -26,7 +26,7 @@ def hydra_main(cfg: DictConfig) -> None:
 def main() -> None:
     if {"--help", "-h"} & set(sys.argv) and not any(word.startswith("task=") for word in sys.argv):
         sys.argv.append("task=walker_run")  # help needs some task to show the keys of a run
-    guard.launch(hydra_main)
+    guard.launch(hydra_main, "finetune")
 
 
 if __name__ == "__main__":

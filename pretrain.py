@@ -24,7 +24,7 @@ def hydra_main(cfg: DictConfig) -> None:
 
 
 def main() -> None:
-    guard.launch(hydra_main)
+    guard.launch(hydra_main, "pretrain")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@ episode's end."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
-from utils import UserError, choose
+from utils import Share, UserError
 
 
 class Batch(NamedTuple):
@@ -38,10 +39,10 @@ class ReplayBuffer:
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        capacity: int,
-        nstep: int,
-        gamma: float,
-        skill_index: str,
+        capacity: Annotated[int, Interval(ge=1, le=10**9)],
+        nstep: Annotated[int, Interval(ge=1, le=1000)],
+        gamma: Share,
+        skill_index: Literal["acting", "legacy"],
         rng: np.random.Generator,
         device: torch.device | str = "cpu",
         one_hot: bool = True,
@@ -50,9 +51,7 @@ class ReplayBuffer:
             raise UserError(
                 f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more"
             )
-        self.legacy_skill = (
-            choose("replay.skill_index", skill_index, ("acting", "legacy")) == "legacy"
-        )
+        self.legacy_skill = skill_index == "legacy"
         self.capacity, self.nstep, self.gamma, self.rng, self.device = (
             capacity,
             nstep,

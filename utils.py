@@ -14,10 +14,11 @@ import zipfile
 import zlib
 from importlib import metadata
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Interval
 
 ROOT = Path(__file__).resolve().parent
 CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
@@ -26,6 +27,17 @@ MARK = b"crc32:"  # of a sealed file's comment, which ends it
 MARK_LENGTH = len(MARK) + 8
 CHUNK = 1 << 20
 FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
+
+# What a number of a config may be. Constructors annotate their arguments with these, and
+# run/cli/schema.py reads them: a class says itself what its keys may hold.
+Positive = Annotated[float, Gt(0)]
+NonNegative = Annotated[float, Ge(0)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+Natural = Annotated[int, Ge(0)]
+Count = Annotated[int, Ge(1)]
+Size = Annotated[int, Interval(ge=1, le=2**16)]  # of a layer: its square takes memory
+Rows = Annotated[int, Interval(ge=1, le=10**6)]  # of a batch or a pool
+Layers = Annotated[int, Interval(ge=1, le=100)]
 
 
 class UserError(Exception):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.curiosity import ICM
-from agent.parts.particles import ParticleEntropy
+from agent.parts.particles import EntropySettings, ParticleEntropy
 from replay_buffer import Batch
-from utils import choose
+from utils import Positive, Size
 
 
 class APT(Objective):
     """Active Pre-Training (Liu and Abbeel 2021) in URLB's form: ICM's representation instead of a
-    contrastive one."""
+    contrastive one.
+
+    Metrics:
+        icm/forward_loss: Error of the forward model in the representation. Healthy: 3.4 to 0.2.
+        icm/inverse_loss: Error of the inverse model.
+    """
 
     streams = ("entropy",)
 
@@ -24,20 +31,17 @@ class APT(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
-        rep_dim: int,
-        particle: str,
-        entropy_form: str,
-        knn_scale: str,
-        k: int,
-        knn_clip: float,
+        hidden_dim: Size,
+        lr: Positive,
+        rep_dim: Size,
+        particle: Literal["state", "next_state"],
+        entropy: EntropySettings,
     ):
         super().__init__()
-        self.particle = choose("agent.objective.particle", particle, ("state", "next_state"))
+        self.particle = particle
         self.icm = ICM(obs_dim, action_dim, hidden_dim=hidden_dim, rep_dim=rep_dim)
         self.opt = self.adam("icm", self.icm.parameters(), lr)
-        self.entropy = ParticleEntropy(k=k, clip=knn_clip, form=entropy_form, scale=knn_scale)
+        self.entropy = ParticleEntropy(entropy, form=entropy.entropy_form)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         forward, inverse = (

@@ -4,8 +4,10 @@ whole), which both are."""
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -104,11 +106,23 @@ class Learner(Trainable):
     def warm_start(self, state: Mapping[str, Tensor]) -> None: ...
 
 
+def _import_method(module: str) -> ModuleType:
+    """The module, or the one of this name in agent/: a method's yaml names its class alike
+    whether its file lies in a directory of the user's own or in agent/."""
+    first = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:  # perhaps of something that the module imports
+        if error.name != first or importlib.util.find_spec(f"agent.{first}") is None:
+            raise
+        return importlib.import_module(f"agent.{module}")
+
+
 def load_class(key: str, name: str, kind: type) -> type:
     """The class that a yaml names, which must be one of `kind`."""
     module, _, last = MOVED.get(name, name).rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), last)
+        found = getattr(_import_method(module), last)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(
             f"{key}={name} cannot be loaded ({error}); give the full name of a subclass of "

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.parts.contrast import AnInfoNCE, masked_mean
+from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean
 from replay_buffer import Batch
+from utils import Count, Positive, Size
 
 
 class BeCL(Objective):
     """r = the ratio inside InfoNCE on cosines of s': the share of an anchor's positive among what
-    it is compared to."""
+    it is compared to.
+
+    Metrics:
+        diversity/loss: InfoNCE on cosines.
+        diversity/accuracy: How often the nearest other row has the same skill (chance 1/n).
+            Healthy: 0.16 to 0.25.
+    """
 
     streams = ("diversity",)
 
@@ -22,26 +31,24 @@ class BeCL(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
-        temperature: float,
-        denominator: str,
-        positive: str,
-        contrastive_updates: int,
+        hidden_dim: Size,
+        lr: Positive,
+        temperature: Positive,
+        denominator: Literal["negatives_only", "all"],
+        positive: Literal["random", "first"],
+        contrastive_updates: Count,
     ):
         super().__init__()
         self.generator, self.batches_per_update = generator, contrastive_updates
         # Cosines over T = 0.5 stay within +-2: nothing underflows, so no other numerics are needed.
-        self.contrast = AnInfoNCE(
-            obs_dim,
-            skill_dim,
-            hidden_dim=hidden_dim,
-            temperature=temperature,
+        settings = ContrastSettings(
             metric="cosine",
+            numerics="logsumexp",
+            temperature=temperature,
             denominator=denominator,
             positive=positive,
-            numerics="logsumexp",
         )
+        self.contrast = AnInfoNCE(obs_dim, skill_dim, hidden_dim=hidden_dim, settings=settings)
         self.opt = self.adam("contrast", self.contrast.parameters(), lr)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:

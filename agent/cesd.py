@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,14 +12,14 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.learners.ddpg import DDPG
-from agent.parts.contrast import TransitionEncoder
+from agent.parts.contrast import EncoderSettings, TransitionEncoder
 from agent.parts.draws import uniform
 from agent.parts.moments import FiniteMoments
 from agent.parts.networks import parallel_mlp, trunk
-from agent.parts.particles import ParticleEntropy
+from agent.parts.particles import NeighbourSettings, ParticleEntropy
 from agent.parts.prototypes import Prototypes, sinkhorn
 from replay_buffer import Batch
-from utils import choose
+from utils import Count, NonNegative, Positive, Size
 
 
 class ClusterEntropy(ParticleEntropy):
@@ -28,11 +29,13 @@ class ClusterEntropy(ParticleEntropy):
     once per batch.
     """
 
-    def __init__(self, *, k: int, clip: float, scale: str):
-        super().__init__(k=k, clip=clip, form="release", scale=scale)
+    def __init__(self, neighbours: NeighbourSettings):
+        super().__init__(neighbours, form="release")
         self.moments = FiniteMoments()
 
-    def forward(self, x: Tensor, cluster: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(  # type: ignore[override]  # it asks for clusters instead of a pool
+        self, x: Tensor, cluster: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Entropy (B, 1), and which rows are in a large enough cluster (B, 1). `cluster` holds
         indices (B,)."""
         together = cluster.unsqueeze(1) == cluster  # (B, B)
@@ -51,6 +54,16 @@ class CeSD(Objective):
 
     Prototypes step before the rewards of their batch, in the public code after them: a lag of one
     update.
+
+    Metrics:
+        cpc/loss: Contrast of transitions and skills.
+        cpc/accuracy: How often the own skill has the largest cosine (chance 1/n).
+        cesd/prototype_loss: Cross-entropy of the balanced assignments.
+        cesd/entropy: Particle entropy inside the clusters.
+        cesd/constraint: Share of the reward for clusters without strangers.
+        cesd/purity: Rows in their own skill's cluster (chance 1/n).
+        cesd/large: Rows in clusters that are large enough to be rewarded.
+        cesd/balance: Entropy of cluster sizes (1 = equal). Healthy: 0.95 to 0.98.
     """
 
     streams = ("exploration",)
@@ -62,17 +75,13 @@ class CeSD(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
-        constrain_factor: float,
-        sinkhorn_iterations: int,
-        temperature: float,
-        cpc: str,
-        cpc_temperature: float,
-        skill_net: bool,
-        k: int,
-        knn_clip: float,
-        knn_scale: str,
+        hidden_dim: Size,
+        lr: Positive,
+        constrain_factor: NonNegative,
+        sinkhorn_iterations: Count,
+        temperature: Positive,
+        encoder: EncoderSettings,
+        neighbours: NeighbourSettings,
     ):
         super().__init__()
         self.constrain_factor, self.iterations, self.temperature = (
@@ -82,15 +91,10 @@ class CeSD(Objective):
         )
         self.skill_dim, self.generator = skill_dim, generator
         self.encoder = TransitionEncoder(
-            obs_dim,
-            skill_dim,
-            hidden_dim=hidden_dim,
-            temperature=cpc_temperature,
-            form=cpc,
-            skill_net=skill_net,
+            obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
         )
         self.prototypes = Prototypes(skill_dim, skill_dim)
-        self.entropy = ClusterEntropy(k=k, clip=knn_clip, scale=knn_scale)
+        self.entropy = ClusterEntropy(neighbours)
         self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
         self.prototypes_opt = self.adam("prototypes", self.prototypes.parameters(), lr)
 
@@ -152,14 +156,12 @@ class EnsembleCritic(nn.Module):
         *,
         hidden_dim: int,
         layers: int,
-        action_input: str,
+        action_input: Literal["trunk", "head"],
         legacy: bool,
     ):
         super().__init__()
         self.count = count
-        self.action_in_trunk = (
-            choose("learner.action_input", action_input, ("trunk", "head")) == "trunk"
-        )
+        self.action_in_trunk = action_input == "trunk"
         extra = 0 if self.action_in_trunk else action_dim
         self.trunk = trunk(obs_dim + action_dim - extra, hidden_dim // 2)
         sizes = (hidden_dim // 2 + extra, *[hidden_dim] * layers, 1)
@@ -189,9 +191,8 @@ class CeSDLearner(DDPG):
         )  # make_critic is called by the base
         super().__init__(skill_dim=skill_dim, **settings)
 
-    def make_critic(
-        self, obs_dim: int, skill_dim: int, action_dim: int, *, columns: int, **sizes
-    ) -> nn.Module:
+    def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> nn.Module:
+        del sizes["columns"]  # a value per skill, whatever the streams are
         return EnsembleCritic(obs_dim, action_dim, skill_dim, legacy=self.legacy_head_init, **sizes)
 
     def values(

@@ -4,20 +4,31 @@ al., 2022)."""
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.parts.contrast import TransitionEncoder
-from agent.parts.particles import ParticleEntropy
+from agent.parts.contrast import EncoderSettings, TransitionEncoder
+from agent.parts.particles import EntropySettings, ParticleEntropy
 from replay_buffer import Batch
+from utils import Positive, Size
 
 
 class CIC(Objective):
     """r = particle entropy of s' in the state encoder, plus log q(tau | z) with
-    `discriminative`."""
+    `discriminative`.
+
+    Metrics:
+        cpc/loss: Contrast of transitions and skills, Eq. 3 of AMPED.
+        cpc/accuracy: How often the own skill has the largest cosine, among the batch's skills
+            (chance 1/B) or, where skills are one-hot, among n. Healthy: 0.14 to 0.30.
+        exploration/entropy: Particle entropy of s'.
+        diversity/log_likelihood: log q(tau | z) against the batch's mean, at most log B; only with
+            agent.objective.discriminative=true.
+    """
 
     streams = ("exploration",)
 
@@ -28,29 +39,19 @@ class CIC(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
+        hidden_dim: Size,
+        lr: Positive,
         discriminative: bool,
-        skill_space: str,
-        cpc: str,
-        cpc_temperature: float,
-        skill_net: bool,
-        entropy_form: str,
-        knn_scale: str,
-        k: int,
-        knn_clip: float,
+        skill_space: Literal["one_hot", "cube", "sphere", "gaussian"],
+        encoder: EncoderSettings,
+        entropy: EntropySettings,
     ):
         super().__init__()
         self.discriminative, self.one_hot = discriminative, skill_space == "one_hot"
         self.encoder = TransitionEncoder(
-            obs_dim,
-            skill_dim,
-            hidden_dim=hidden_dim,
-            temperature=cpc_temperature,
-            form=cpc,
-            skill_net=skill_net,
+            obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
         )
-        self.entropy = ParticleEntropy(k=k, clip=knn_clip, form=entropy_form, scale=knn_scale)
+        self.entropy = ParticleEntropy(entropy, form=entropy.entropy_form)
         self.opt = self.adam("encoder", self.encoder.parameters(), lr)
 
     def cpc(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -3,14 +3,18 @@ al., 2023)."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Metrics, RewardStreams
 from agent.cic import CIC
+from agent.parts.contrast import EncoderSettings
+from agent.parts.particles import EntropySettings
 from replay_buffer import Batch
-from utils import choose
+from utils import NonNegative, Positive, Size
 
 
 class ComSD(CIC):
@@ -18,23 +22,45 @@ class ComSD(CIC):
     to last skill.
 
     variant=amped_port: the entropy alone, all that reaches the critic in the AMPED authors' port.
+
+    Metrics:
+        cpc/accuracy: How often the own skill has the largest cosine (chance 1/n). Healthy: 0.33 to
+            0.63.
+        diversity/similarity: exp(cos / T) of a transition and its own skill.
     """
 
     streams = ("intrinsic",)
+    weight: Tensor
 
     def __init__(
         self,
         *,
+        obs_dim: int,
+        action_dim: int,
         skill_dim: int,
-        alpha: float,
-        weight_low: float,
-        weight_high: float,
-        variant: str,
-        **cic,
+        generator: torch.Generator | None,
+        hidden_dim: Size,
+        lr: Positive,
+        alpha: NonNegative,
+        weight_low: NonNegative,
+        weight_high: NonNegative,
+        variant: Literal["intended", "amped_port"],
+        encoder: EncoderSettings,
+        entropy: EntropySettings,
     ):
-        super().__init__(skill_dim=skill_dim, discriminative=False, skill_space="one_hot", **cic)
-        self.alpha = alpha
-        self.variant = choose("agent.objective.variant", variant, ("intended", "amped_port"))
+        super().__init__(
+            obs_dim=obs_dim,
+            action_dim=action_dim,
+            skill_dim=skill_dim,
+            generator=generator,
+            hidden_dim=hidden_dim,
+            lr=lr,
+            discriminative=False,
+            skill_space="one_hot",
+            encoder=encoder,
+            entropy=entropy,
+        )
+        self.alpha, self.variant = alpha, variant
         self.register_buffer(
             "weight", torch.linspace(weight_low, weight_high, skill_dim), persistent=False
         )

@@ -4,6 +4,7 @@ log-ratio as reward."""
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.metra import xavier_mlp
 from agent.parts.draws import integers, normal
 from replay_buffer import Batch
-from utils import choose
+from utils import Positive, Share, Size
 
 # of the B * L rows of a reward: bounds memory (33 MB per layer at width 1024), moves no number
 ROWS_AT_ONCE = 8192
@@ -25,6 +26,11 @@ class DADS(Objective):
 
     q is a Gaussian of unit variance on batch-normalised states and changes: batch statistics while
     it learns, running ones in the reward. s' is one step on, not n.
+
+    Metrics:
+        dads/loss: -log q of the change of state.
+        dads/accuracy: How often the own skill explains a step better than another (chance 1/2).
+            Healthy: 0.54 to 0.68.
     """
 
     streams = ("diversity",)
@@ -36,16 +42,15 @@ class DADS(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
-        skill_space: str,
-        resampled_skills: int,
-        logit_clip: float,
-        norm_momentum: float,
+        hidden_dim: Size,
+        lr: Positive,
+        skill_space: Literal["gaussian", "one_hot"],
+        resampled_skills: Size,
+        logit_clip: Positive,
+        norm_momentum: Share,
     ):
         super().__init__()
-        self.skill_space = choose("agent.skill_space", skill_space, ("gaussian", "one_hot"))
-        self.skill_dim, self.generator = skill_dim, generator
+        self.skill_space, self.skill_dim, self.generator = skill_space, skill_dim, generator
         self.count, self.clip = resampled_skills, logit_clip
         self.dynamics = xavier_mlp(obs_dim + skill_dim, hidden_dim, hidden_dim, obs_dim)
         # The public code's scale and shift of the state's norm are in no optimiser: they stay 1 and
@@ -87,8 +92,11 @@ class DADS(Objective):
         for skills in self.resample(self.count, batch.skill).split(
             max(ROWS_AT_ONCE // len(state), 1)
         ):
-            repeated = (x.expand(len(skills), *x.shape).flatten(0, 1) for x in (state, change))
-            others.append(self.log_q(*repeated, skills.flatten(0, 1)).view(len(skills), -1))
+            states, changes = (
+                x.expand(len(skills), *x.shape).flatten(0, 1) for x in (state, change)
+            )
+            log_q = self.log_q(states, changes, skills.flatten(0, 1))
+            others.append(log_q.view(len(skills), -1))
         margin = (torch.cat(others) - self.log_q(state, change, batch.skill)).clamp(
             -self.clip, self.clip
         )  # (L, B)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.networks import mlp
 from replay_buffer import Batch
+from utils import Positive, Size
 
 
 class SkillDiscriminator(nn.Module):
@@ -32,7 +33,13 @@ class SkillDiscriminator(nn.Module):
 
 class DIAYN(Objective):
     """r = log q(z | s') - log p(z), at most log n. The action entropy of its paper belongs to SAC,
-    not to DDPG."""
+    not to DDPG.
+
+    Metrics:
+        discriminator/loss: Cross-entropy of the skill given the state.
+        discriminator/accuracy: How often the skill is recognised (chance 1/n). Healthy: 0.26 to
+            0.63.
+    """
 
     streams = ("diversity",)
 
@@ -43,8 +50,8 @@ class DIAYN(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
+        hidden_dim: Size,
+        lr: Positive,
     ):
         super().__init__()
         self.prior_entropy = math.log(skill_dim)  # skills are uniform: -log p(z) = log n

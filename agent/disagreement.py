@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import torch
+from annotated_types import Interval
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.networks import parallel_mlp
 from replay_buffer import Batch
-from utils import choose
+from utils import Positive, Size
 
 
 class Disagreement(Objective):
     """The variance between forward models that differ in their initialisation only (Pathak et al.
-    2019)."""
+    2019).
+
+    Metrics:
+        disagreement/loss: Error of the forward models. Healthy: stays at 17 to 20, as the policy
+            seeks what they cannot predict.
+    """
 
     streams = ("disagreement",)
 
@@ -23,20 +31,15 @@ class Disagreement(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
-        models: int,
-        model_error: str,
+        hidden_dim: Size,
+        lr: Positive,
+        models: Annotated[int, Interval(ge=2, le=1000)],  # one has no variance
+        model_error: Literal["norm", "squared"],
     ):
         super().__init__()
-        self.squared = (
-            choose("agent.objective.model_error", model_error, ("norm", "squared")) == "squared"
-        )
+        self.squared, self.count = model_error == "squared", models
         # PyTorch's own initialisation, as in URLB, not the orthogonal one
-        self.count, self.models = (
-            models,
-            parallel_mlp(models, obs_dim + action_dim, hidden_dim, obs_dim),
-        )
+        self.models = parallel_mlp(models, obs_dim + action_dim, hidden_dim, obs_dim)
         self.opt = self.adam("models", self.models.parameters(), lr)
 
     def predictions(self, batch: Batch) -> torch.Tensor:

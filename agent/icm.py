@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.curiosity import ICM
 from replay_buffer import Batch
-from utils import choose
+from utils import NonNegative, Positive, Size
 
 
 class Curiosity(Objective):
@@ -17,6 +19,11 @@ class Curiosity(Objective):
     (the paper): losses are half squared norms, the reward is scale / 2 * norm^2. The inverse model
     shares no weight with the forward model here and moves no reward; the paper's weight between the
     two losses would cancel in Adam.
+
+    Metrics:
+        icm/forward_loss: Error of the forward model. Healthy: stays at 17 to 20, as the policy
+            seeks what it cannot predict.
+        icm/inverse_loss: Error of the inverse model.
     """
 
     streams = ("prediction_error",)
@@ -28,15 +35,13 @@ class Curiosity(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
-        model_error: str,
-        scale: float,
+        hidden_dim: Size,
+        lr: Positive,
+        model_error: Literal["norm", "squared"],
+        scale: NonNegative,
     ):
         super().__init__()
-        self.squared = (
-            choose("agent.objective.model_error", model_error, ("norm", "squared")) == "squared"
-        )
+        self.squared = model_error == "squared"
         self.icm = ICM(obs_dim, action_dim, hidden_dim=hidden_dim)
         self.opt = self.adam("icm", self.icm.parameters(), lr)
         self.scale = scale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.networks import mlp
 from replay_buffer import Batch
-from utils import choose
+from utils import NonNegative, Positive, Size
 
 
 def xavier_mlp(*sizes: int) -> nn.Sequential:
@@ -29,6 +30,12 @@ class METRA(Objective):
     The multiplier lambda grows while the bound is broken. `constraint` says what is bounded: the
     mean of the squared step over the latent dimensions (public code: ||step||^2 <= d) or their sum
     (paper: ||step||^2 <= 1).
+
+    Metrics:
+        metra/loss: Minus the progress along the skill and the room below the bound.
+        metra/violation: Share of steps beyond the bound. Healthy: few.
+        metra/step: Mean squared step.
+        metra/lambda: The multiplier. Healthy: falls from 30 while steps are short.
     """
 
     streams = ("diversity",)
@@ -40,19 +47,15 @@ class METRA(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        lr: float,
-        skill_space: str,
-        constraint: str,
-        lambda_init: float,
-        slack: float,
+        hidden_dim: Size,
+        lr: Positive,
+        skill_space: Literal["one_hot", "sphere", "gaussian"],
+        constraint: Literal["mean", "sum"],
+        lambda_init: Positive,
+        slack: NonNegative,
     ):
         super().__init__()
-        self.discrete = (
-            choose("agent.skill_space", skill_space, ("one_hot", "sphere", "gaussian")) == "one_hot"
-        )
-        self.constraint = choose("agent.objective.constraint", constraint, ("mean", "sum"))
-        self.slack = slack
+        self.discrete, self.constraint, self.slack = skill_space == "one_hot", constraint, slack
         self.phi = xavier_mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
         self.log_lambda = nn.Parameter(torch.full((), math.log(lambda_init)))
         self.phi_opt = self.adam("phi", self.phi.parameters(), lr)

@@ -4,6 +4,7 @@ lately."""
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,17 @@ from agent.parts.networks import mlp
 from agent.parts.particles import nearest_distances
 from agent.parts.prototypes import Prototypes, sinkhorn
 from replay_buffer import Batch
-from utils import UserError
+from utils import Count, Positive, Rows, Share, Size, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueSettings:
+    """What novelty is measured against: the rows that prototypes put into a queue, and the k-th
+    nearest of them."""
+
+    queue_size: Rows
+    candidates_per_row: Positive
+    k: Size
 
 
 class ProtoRL(Objective):
@@ -26,9 +37,15 @@ class ProtoRL(Objective):
     distance to the k-th nearest in there. Batches with fewer rows than `num_protos /
     candidates_per_row` let the prototypes take turns: otherwise most rows would meet k copies of
     themselves and earn 0.
+
+    Metrics:
+        proto/loss: Cross-entropy of the codes. Healthy: 6.1 to 5.6.
+        proto/in_use: Share of prototypes in use (perplexity / K). Healthy: 0.99.
     """
 
     streams = ("novelty",)
+    queue: Tensor
+    enqueued: Tensor
 
     def __init__(
         self,
@@ -37,22 +54,20 @@ class ProtoRL(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        lr: float,
-        pred_dim: int,
-        proj_dim: int,
-        num_protos: int,
-        temperature: float,
-        sinkhorn_iterations: int,
-        encoder_target_tau: float,
-        queue_size: int,
-        candidates_per_row: float,
-        k: int,
+        lr: Positive,
+        pred_dim: Size,
+        proj_dim: Size,
+        num_protos: Size,
+        temperature: Positive,
+        sinkhorn_iterations: Count,
+        encoder_target_tau: Share,
+        queue: QueueSettings,
     ):
         super().__init__()
-        if queue_size < max(num_protos, k):
+        if queue.queue_size < max(num_protos, queue.k):
             raise UserError(
-                f"agent.objective.queue_size={queue_size} is too small; each update puts in one row for "
-                f"each of num_protos={num_protos} prototypes, and takes out k={k} neighbours"
+                f"agent.objective.queue_size={queue.queue_size} is too small; each update puts in one row "
+                f"for each of num_protos={num_protos} prototypes, and takes out k={queue.k} neighbours"
             )
         self.predictor = mlp(obs_dim, pred_dim)
         self.projector = mlp(pred_dim, proj_dim, pred_dim)
@@ -60,16 +75,12 @@ class ProtoRL(Objective):
         self.opt = self.adam("proto", self.parameters(), lr)
         self.slow_predictor = copy.deepcopy(self.predictor).requires_grad_(False)
         self.register_buffer(
-            "queue", torch.zeros(queue_size, pred_dim)
+            "queue", torch.zeros(queue.queue_size, pred_dim)
         )  # until filled: the origin, at distance 1
         self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))
         self.temperature, self.sinkhorn_iterations = temperature, sinkhorn_iterations
-        self.tau, self.per_row, self.k, self.generator = (
-            encoder_target_tau,
-            candidates_per_row,
-            k,
-            generator,
-        )
+        self.tau, self.generator = encoder_target_tau, generator
+        self.per_row, self.k = queue.candidates_per_row, queue.k
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         with torch.no_grad():

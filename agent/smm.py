@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,19 +15,30 @@ from agent.diayn import SkillDiscriminator
 from agent.parts.draws import normal
 from agent.parts.networks import mlp
 from replay_buffer import Batch
-from utils import choose
+from utils import NonNegative, Positive, Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class DensitySettings:
+    """The VAE: its sizes, the weight of its divergence, its learning rate."""
+
+    vae_hidden_dim: Size
+    vae_code_dim: Size
+    vae_beta: NonNegative
+    vae_lr: Positive
 
 
 class VAEDensity(nn.Module):
     """-log p(x) by the reconstruction error of a VAE (up to a constant and a factor, as in the
     public code)."""
 
-    def __init__(self, in_dim: int, *, hidden_dim: int, code_dim: int, beta: float):
+    def __init__(self, in_dim: int, settings: DensitySettings):
         super().__init__()
+        hidden_dim, code_dim = settings.vae_hidden_dim, settings.vae_code_dim
         self.features = nn.Sequential(mlp(in_dim, hidden_dim, hidden_dim), nn.ReLU())
         self.mean, self.log_var = mlp(hidden_dim, code_dim), mlp(hidden_dim, code_dim)
         self.decode = mlp(code_dim, hidden_dim, hidden_dim, in_dim)
-        self.beta = beta
+        self.beta = settings.vae_beta
 
     def forward(self, x: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Squared reconstruction error (B, in_dim) under one draw of the code, and KL(code || N(0,
@@ -43,7 +56,15 @@ class VAEDensity(nn.Module):
 
 class SMM(Objective):
     """r = -log p(s | z) + log n + log q(z | s): H[s | z] + H[z] - H[z | s], for a uniform target
-    distribution."""
+    distribution.
+
+    Metrics:
+        density/loss: Loss of the VAE.
+        discriminator/loss: Cross-entropy of the skill given the state.
+        discriminator/accuracy: How often the skill is recognised (chance 1/n).
+        exploration/surprise: Reconstruction error of the VAE. Healthy: dwarfs the rest.
+        diversity/log_posterior: log q(z | s) of the own skill.
+    """
 
     streams = ("intrinsic",)
 
@@ -54,14 +75,11 @@ class SMM(Objective):
         action_dim: int,
         skill_dim: int,
         generator: torch.Generator | None,
-        hidden_dim: int,
-        discriminator_lr: float,
-        vae_hidden_dim: int,
-        vae_code_dim: int,
-        vae_beta: float,
-        vae_lr: float,
-        density_weight: float,
-        sign: str,
+        hidden_dim: Size,
+        discriminator_lr: Positive,
+        density: DensitySettings,
+        density_weight: NonNegative,
+        sign: Literal["paper", "release"],
     ):
         super().__init__()
         self.generator, self.density_weight, self.prior_entropy = (
@@ -69,17 +87,13 @@ class SMM(Objective):
             density_weight,
             math.log(skill_dim),
         )
-        self.sign = {"paper": 1, "release": -1}[
-            choose("agent.objective.sign", sign, ("paper", "release"))
-        ]
+        self.sign = 1 if sign == "paper" else -1
         self.discriminator = SkillDiscriminator(obs_dim, skill_dim, hidden_dim=hidden_dim)
-        self.density = VAEDensity(
-            obs_dim + skill_dim, hidden_dim=vae_hidden_dim, code_dim=vae_code_dim, beta=vae_beta
-        )
+        self.density = VAEDensity(obs_dim + skill_dim, density)
         self.discriminator_opt = self.adam(
             "discriminator", self.discriminator.parameters(), discriminator_lr
         )
-        self.density_opt = self.adam("density", self.density.parameters(), vae_lr)
+        self.density_opt = self.adam("density", self.density.parameters(), density.vae_lr)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         density_loss = self.density.loss(self._pair(batch), self.generator)

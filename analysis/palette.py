@@ -1,48 +1,43 @@
-"""One colour, marker and name per method, for all figures and tables."""
+"""One colour, marker and name per method, for all figures and tables.
+
+The yamls of the agents hold them: Paul Tol's "muted" scheme (nine colours, told apart by every kind
+of colour vision), a grey for the baseline without pre-training, and his "light" scheme for methods
+beyond the paper. Markers tell them apart too.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
-# Paul Tol's "muted" scheme (nine colours, told apart by every kind of colour vision) and a grey for
-# the baseline without pre-training; below the line, methods beyond the paper in his "light" scheme.
-# Markers tell them apart too.
-PALETTE = {
-    "amped": "#882255",
-    "cesd": "#332288",
-    "cic": "#88CCEE",
-    "becl": "#117733",
-    "apt": "#DDCC77",
-    "rnd": "#999933",
-    "diayn": "#44AA99",
-    "comsd": "#CC6677",
-    "metra": "#AA4499",
-    "ddpg": "#777777",
-    "aps": "#77AADD",
-    "dads": "#EE8866",
-    "disagreement": "#EEDD88",
-    "icm": "#FFAABB",
-    "proto": "#99DDFF",
-    "smm": "#AAAA00",
-}
-CHANGES = (
-    "#004488",
-    "#DDAA33",
-    "#BB5566",
-    "#6699CC",
-    "#997700",
-    "#EE99AA",
-)  # Tol's contrast schemes: p=0.0, no_rnd
-MARKERS = dict(zip(PALETTE, "osD^vP*Xpd<>hH8|", strict=True))
+from experiment.labels import shown
+
+# For what is no agent (p=0.0, no_rnd) and for agents whose yaml names no colour, in turn: Tol's
+# contrast schemes.
+CHANGES = ("#004488", "#DDAA33", "#BB5566", "#6699CC", "#997700", "#EE99AA")
+
+
+@functools.cache
+def palette() -> dict[str, str]:
+    """The colour of each family of methods."""
+    return {show["family"]: show["colour"] for show in shown().values() if "colour" in show}
+
+
+@functools.cache
+def markers() -> dict[str, str]:
+    """The marker of each family of methods."""
+    return {show["family"]: show["marker"] for show in shown().values() if "marker" in show}
 
 
 def base(method: str) -> str | None:
-    """The method that a variant is of: amped_release -> amped; None for a bare change such as
-    p=0.0."""
+    """The family of a method: amped_release -> amped; None for a bare change such as p=0.0."""
+    family = shown().get(method, {}).get("family")
+    if family in palette():
+        return family
     return next(
         (
             name
-            for name in PALETTE
+            for name in palette()
             if method == name or method.startswith((f"{name}_", f"{name},", f"{name} "))
         ),
         None,
@@ -50,23 +45,24 @@ def base(method: str) -> str | None:
 
 
 def colours(methods: Iterable[str]) -> dict[str, str]:
-    """A colour for each: the table's, tints of it for variants of a method, CHANGES in turn for the
-    rest."""
-    methods, chosen = list(dict.fromkeys(methods)), {}
+    """A colour for each: the family's own, tints of it for variants of a method, CHANGES in turn
+    for the rest."""
+    methods = list(dict.fromkeys(methods))
+    chosen: dict[str, str] = {}
     families = {
-        name: [m for m in methods if base(m) == name and m not in PALETTE]
+        name: [m for m in methods if base(m) == name and m not in palette()]
         for name in map(base, methods)
     }
     for method in methods:
-        family = families[base(method)]
-        if method in PALETTE:
-            chosen[method] = PALETTE[method]
-        elif base(method):
-            chosen[method] = tint(
-                PALETTE[base(method)], 0.8 * (family.index(method) + 1) / (len(family) + 1)
-            )
+        name = base(method)
+        others = families[name]
+        if method in palette():
+            chosen[method] = palette()[method]
+        elif name:
+            white = 0.8 * (others.index(method) + 1) / (len(others) + 1)
+            chosen[method] = tint(palette()[name], white)
         else:
-            chosen[method] = CHANGES[family.index(method) % len(CHANGES)]
+            chosen[method] = CHANGES[others.index(method) % len(CHANGES)]
     return chosen
 
 
@@ -77,4 +73,4 @@ def tint(colour: str, white: float) -> str:
 
 
 def marker(method: str) -> str:
-    return MARKERS.get(base(method), "o")
+    return markers().get(base(method) or "", "o")

@@ -17,8 +17,8 @@ from agent.skills.sources import SkillSpace
 from benchmarks import make_parser
 from experiment.runs import compose
 from replay_buffer import ReplayBuffer
-from run.build import make_learner, make_memory, make_objective
-from run.cli.schema import pick_device, resolve
+from run.build import make_learner, make_memory, make_objective, pick_device
+from run.cli.schema import resolve
 from run.cli.words import options
 from utils import CONFIGS, Streams
 

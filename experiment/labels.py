@@ -1,28 +1,20 @@
-"""What methods are called in tables and figures."""
+"""What methods are called in tables and figures, and by which colour and marker they are drawn.
+
+An agent's yaml says so itself under `agent.show`; the run does not see it.
+"""
 
 from __future__ import annotations
 
-LABELS = {
-    "amped": "AMPED",
-    "amped_literal": "AMPED (literal)",
-    "amped_release": "AMPED (release)",
-    "cesd": "CeSD",
-    "cic": "CIC",
-    "becl": "BeCL",
-    "apt": "APT",
-    "rnd": "RND",
-    "diayn": "DIAYN",
-    "comsd": "ComSD",
-    "ddpg": "DDPG",
+import functools
+from typing import Any
+
+import yaml
+
+from utils import CONFIGS
+
+# Rows of tables that are no agent: changes of one, rules of choosing skills, the paper's own names.
+CHANGES = {
     "metra": "METRA",
-    "metra_discrete": "METRA (discrete)",
-    "metra_continuous": "METRA (continuous)",
-    "aps": "APS",
-    "dads": "DADS",
-    "disagreement": "Disagreement",
-    "icm": "ICM",
-    "proto": "Proto-RL",
-    "smm": "SMM",
     "no_rnd": "w/o RND",
     "no_aninfonce": "w/o AnInfoNCE",
     "no_surgery": "w/o surgery",
@@ -34,5 +26,16 @@ LABELS = {
 }
 
 
+@functools.cache
+def shown() -> dict[str, dict[str, Any]]:
+    """agent -> label, family, colour, marker, as far as its own yaml says; an agent that says
+    nothing has its own name."""
+    found = {}
+    for path in sorted((CONFIGS / "agent").glob("*.yaml")):
+        show = yaml.safe_load(path.read_text())["agent"].get("show", {})
+        found[path.stem] = {"label": path.stem, "family": path.stem, **show}
+    return found
+
+
 def label(method: str) -> str:
-    return LABELS.get(method, method)
+    return shown()[method]["label"] if method in shown() else CHANGES.get(method, method)

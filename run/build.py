@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import envs
-from agent.base import Objective, TaskReward, load_class
+from agent.base import Objective, TaskReward
+from agent.keys import keys_of
 from agent.learners.compiled import Capture, Compiled, Graphed
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
@@ -21,15 +22,16 @@ from agent.skills.sources import SkillSpace, make_skills
 from envs.maze.lanes import Lanes
 from replay_buffer import DeviceReplayBuffer, ReplayBuffer
 from run import video
-from run.cli.schema import pick_device
+from run.cli import schema
+from run.cli.schema import SURGERIES
 from run.directory import RunDirectory
 from run.logger import Logger
 from run.loop import Runner
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
-from utils import Streams, UserError, choose, first_line, load_weights, out_of_memory, stream_seed
+from utils import Streams, UserError, first_line, load_weights, out_of_memory, stream_seed
 
-LEARNERS = {"ddpg": (DDPG, Runner), "ppo": (PPO, RolloutRunner)}
+RUNNERS = {"ddpg": Runner, "ppo": RolloutRunner}
 
 
 def make_env(name: str, seed: int, config: dict[str, Any]) -> envs.Env:
@@ -49,16 +51,15 @@ def make_lanes(name: str, config: dict[str, Any]) -> Lanes:
 
 
 def make_surgery(
-    config: dict[str, Any], streams: tuple[str, ...], generator
+    config: dict[str, Any], streams: tuple[str, ...], generator: torch.Generator | None
 ) -> SumGradients | ProjectConflict:
-    name = choose("surgery.name", config["name"], ("sum", "pcgrad"))
-    if name == "sum":
-        return SumGradients()
-    if config["p"] is not None and len(streams) == 2 and config["first"] not in streams:
+    settings = {key: value for key, value in config.items() if key != "name"}
+    first = settings.get("first")
+    if settings.get("p") is not None and len(streams) == 2 and first not in streams:
         raise UserError(
-            f"surgery.first={config['first']} is no reward stream; choose from {', '.join(streams)}"
+            f"surgery.first={first} is no reward stream; choose from {', '.join(streams)}"
         )
-    return ProjectConflict(p=config["p"], first=config["first"], generator=generator)
+    return schema.build("surgery", SURGERIES[config["name"]], settings, generator=generator)
 
 
 def make_objective(
@@ -72,55 +73,44 @@ def make_objective(
     )
 
 
-def objective_class(config: dict[str, Any]) -> type[Objective]:
-    return load_class(
-        "agent.objective._target_",
-        config["agent"]["objective"].get("_target_", "nothing"),
-        Objective,
-    )
-
-
 def method_objective(
     config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams
 ) -> Objective:
-    settings = {
-        key: value for key, value in config["agent"]["objective"].items() if key != "_target_"
-    }
-    return objective_class(config)(
+    return schema.build(
+        "agent.objective",
+        schema.objective_class(config),
+        config["agent"]["objective"],
         obs_dim=env.obs_dim,
         action_dim=env.action_dim,
         skill_dim=skill_dim,
         generator=rng.torch("objective"),
-        **settings,
     )
 
 
 def make_learner(
     config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams
 ) -> DDPG | PPO:
-    settings = dict(config["learner"])
-    name = choose("learner", settings.pop("name"), tuple(LEARNERS))
-    learner, _ = LEARNERS[name]
-    if name == "ddpg":
-        settings |= config["agent"].get("learner", {}) | {
-            "num_seed_steps": config["num_seed_frames"] // config["action_repeat"]
-        }
-        if "_target_" in settings:  # the method brings an extension of its own
-            learner = load_class("agent.learner._target_", settings.pop("_target_"), DDPG)
-    else:  # agent yamls may set keys of DDPG, such as sync_target
-        settings = {
-            k: v for k, v in settings.items() if k in inspect.signature(learner.__init__).parameters
-        }
-    made = learner(
+    kind, given = schema.learner_class(config), {}
+    settings = {key: value for key, value in config["learner"].items() if key != "name"}
+    on_policy = config["learner"]["name"] == "ppo"
+    if on_policy:  # its section also holds keys of the rollouts, and of DDPG in agents' yamls
+        settings = {key: value for key, value in settings.items() if key in keys_of(kind)}
+    else:
+        settings |= config["agent"].get("learner", {})
+        given = {"num_seed_steps": config["num_seed_frames"] // config["action_repeat"]}
+    made = schema.build(
+        "learner",
+        kind,
+        settings,
         obs_dim=env.obs_dim,
         action_dim=env.action_dim,
         skill_dim=skill_dim,
         streams=streams,
         surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")),
         rng=rng,
-        **settings,
+        **given,
     )
-    if name == "ddpg":
+    if not on_policy:
         made.capture = make_capture(config, rng.device)
     return made
 
@@ -157,8 +147,14 @@ def make_memory(
         )
     )
     buffer = DeviceReplayBuffer if wanted is True or fits else ReplayBuffer
-    return buffer(
-        **shapes, rng=rng.numpy("replay"), device=device, one_hot=space.one_hot, **settings
+    return schema.build(
+        "replay",
+        buffer,
+        settings,
+        **shapes,
+        rng=rng.numpy("replay"),
+        device=device,
+        one_hot=space.one_hot,
     )
 
 
@@ -173,7 +169,7 @@ def make_parts(
     )  # network initialisation is the only user of torch's global stream
     on_policy = config["learner"]["name"] == "ppo"
     if config["phase"] == "pretrain":
-        objective_class(config)  # a wrong one is refused before anything is built
+        schema.objective_class(config)  # a wrong one is refused before anything is built
     if on_policy:
         env, *eval_envs = make_lanes(env_name, config), make_lanes(env_name, config)
     else:
@@ -220,6 +216,23 @@ def require_memory(replay: int) -> None:
         raise MemoryError(
             f"the replay takes {replay / 1e9:.1f} GB, this machine has {have / 1e9:.1f} GB"
         )
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise UserError(f"device={name} is not known; choose from auto, cpu, cuda, cuda:N")
+    if name.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise UserError(
+                f"device={name}, but torch finds no CUDA device here; use device=cpu or device=auto"
+            )
+        if ":" in name and int(name[5:]) >= torch.cuda.device_count():
+            raise UserError(
+                f"device={name}, but there are {torch.cuda.device_count()} CUDA devices"
+            )
+    return torch.device(name)
 
 
 def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device]:
@@ -302,8 +315,7 @@ def _run(
             config=config,
         )
         print_header(config, path, parts, env_name)
-        _, kind = LEARNERS[config["learner"]["name"]]
-        runner = kind(config, directory, parts, logger, info)
+        runner = RUNNERS[config["learner"]["name"]](config, directory, parts, logger, info)
         if isinstance(runner, RolloutRunner):
             runner.evaluator.draw_paths = draw_paths
         directory.finish(runner.train())

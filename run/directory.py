@@ -14,10 +14,12 @@ from typing import Any
 import yaml
 
 from agent.base import MOVED
-from run.cli.schema import NAME, flatten, is_name
+from agent.keys import keys_of
+from run.cli.schema import LEARNERS, flatten
+from run.settings import NAME, RunSettings, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
 
-# Overrides with a place of their own in the path, or none in the numbers.
+# Overrides that the path names in a place of their own, so the variant need not.
 PLACED = {
     "agent",
     "domain",
@@ -31,6 +33,7 @@ PLACED = {
     "variant",
     "pretrain_variant",
 }
+# Overrides that move no number of a run.
 SILENT = {
     "run_root",
     "device",
@@ -50,11 +53,6 @@ SILENT = {
     "skills.workers",
     "overrides",  # the words of the command, which a run keeps and which may come in any order
 }
-# Overrides of the method itself: fine-tuning looks for the pre-training that had the same ones.
-METHOD = re.compile(
-    r"agent\.|surgery|(alpha|beta|p|skill_dim|skill_interval|constrain_factor|sinkhorn_iterations)$|"
-    r"learner$|learner\.(hidden_dim|layers|action_input|critic_heads|surgery_scope|policy|normalize_inputs)$"
-)
 PER_MACHINE = {
     "device",
     "num_threads",
@@ -62,6 +60,18 @@ PER_MACHINE = {
     "tf32",
     "eval_envs",
 }  # may move bits: fixed until a run ends
+
+
+def of_the_method(key: str, config: dict[str, Any]) -> bool:
+    """Fine-tuning looks for the pre-training that had the same ones: keys of the agent and of
+    surgery, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
+    pre-training among the learner's."""
+    section, _, last = key.partition(".")
+    if section in ("agent", "surgery") or key == "learner":
+        return True
+    if section == "learner":
+        return last in LEARNERS[config["learner"]["name"]].shapes_pretraining
+    return key in config and not isinstance(config[key], dict) and key not in keys_of(RunSettings)
 
 
 def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: bool = False) -> str:
@@ -72,7 +82,7 @@ def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: b
         if (
             key in PLACED | SILENT
             or key.startswith("hydra")
-            or (method_only and not METHOD.match(key))
+            or (method_only and not of_the_method(key, config))
         ):
             continue
         parts.append(re.sub(r"[^\w.,=+~-]+", "_", override))
@@ -104,7 +114,7 @@ def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
     if wrong := [
         part for part in parts if not is_name(part)
     ]:  # whatever the configs hold: never out of run_root
-        raise UserError(f"{wrong[0]!r} cannot be a directory of a run; it must be {NAME[0]}")
+        raise UserError(f"{wrong[0]!r} cannot be a directory of a run; it must be {NAME.words}")
     return Path(config["run_root"], config["phase"], *parts, f"seed_{config['seed']}")
 
 

@@ -64,6 +64,13 @@ class Evaluator:
 
     `act` gives the deterministic action; `pause` is called between steps and may raise, so that a
     signal does not wait for the end of an evaluation.
+
+    Metrics:
+        return_mean: Task reward of an episode. Pre-training: each skill once; fine-tuning:
+            num_eval_episodes episodes. Healthy: 139 untrained, 360 at frame 20,000, 256 to 325
+            after.
+        skill_variance: Share of state variance between skills, all from one start: 0 = skills do
+            not differ. Healthy: 0.24 at frame 10,000, 0.11 at 20,000, about 0.02 from 70,000 on.
     """
 
     def __init__(

@@ -6,19 +6,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig
 
-from agent.skills.sources import SkillSpace
 from run import build, oracle
-from run.cli.schema import resolve
+from run.cli.schema import LEARNERS, resolve
 from run.directory import find_snapshot, run_path
-from utils import UserError, load_snapshot
+from utils import CONFIGS, UserError, load_snapshot
 
+AGENTS = CONFIGS / "agent"
 NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
-SIZES = {
-    "ddpg": ("hidden_dim", "layers", "action_input"),  # what the snapshot decides
-    "ppo": ("hidden_dim", "layers", "policy", "normalize_inputs"),
-}
+
+
+def one_hot_agents() -> list[str]:
+    """Agents whose own yaml says that skills are numbered."""
+    configs = {path.stem: yaml.safe_load(path.read_text()) for path in AGENTS.glob("*.yaml")}
+    return sorted(
+        name for name, found in configs.items() if found["agent"].get("skill_space") == "one_hot"
+    )
+
+
+def require_one_hot(config: dict[str, Any]) -> None:
+    """For the regimes that choose among numbered skills."""
+    space = config["agent"]["skill_space"]
+    if space != "one_hot":
+        none = space == "none"
+        raise UserError(
+            f"skills={config['skills']['name']} chooses among numbered skills; agent="
+            f"{config['agent']['name']} has "
+            f"{'no skills' if none else f'{space} skills, which have no numbers'}: use "
+            f"skills={'none' if none else 'switching, fixed or native'}, "
+            f"or an agent with one-hot skills ({', '.join(one_hot_agents())})"
+        )
 
 
 def fit_to_snapshot(
@@ -36,7 +55,8 @@ def fit_to_snapshot(
         raise UserError(
             f"{path} was pre-trained by learner={saved['name']}; give learner={saved['name']}"
         )
-    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: saved[k] for k in SIZES[saved["name"]]}
+    decided = LEARNERS[saved["name"]].shapes_snapshot
+    skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: saved[k] for k in decided}
     given = {o.lstrip("+").partition("=")[0] for o in overrides}
     for key, ours, theirs in [
         ("skill_dim", config["skill_dim"], skill_dim),
@@ -62,7 +82,7 @@ def finetune(
     `draw_choices` draws what a selector chose, beside the numbers in choices.npz."""
     config, device = build.settle_machine(resolve(cfg))
     if config["skills"]["name"] in NUMBERED:
-        SkillSpace(config["agent"]["skill_space"], config["skill_dim"]).require_one_hot(config)
+        require_one_hot(config)
     path, source, snapshot, info = run_path(config, overrides), None, None, {}
     if config["agent"]["objective"] is not None:
         source = find_snapshot(config, overrides)

@@ -24,7 +24,11 @@ TRAINING_EPISODES = 10  # whose choices are kept at the end
 
 class Runner:
     """Trains, evaluates, snapshots and checkpoints; everything that must survive a crash is in
-    `state_dict`."""
+    `state_dict`.
+
+    Metrics:
+        episode/return: Task reward of training episodes, never learned from in pre-training.
+    """
 
     evaluator_class: type[Evaluator] = Evaluator
 

@@ -6,27 +6,10 @@ import shlex
 import subprocess
 import sys
 
-import torch
-
+from tests.kit.pages import named_files, section, write
 from utils import ROOT
 
 README = (ROOT / "README.md").read_text()
-EXTENDING = (ROOT / "docs/extending.md").read_text()
-
-
-def section(title: str) -> str:
-    return EXTENDING.split(f"## {title}\n")[1].split("\n## ")[0]
-
-
-def named_files(text: str) -> dict[str, str]:
-    """`path` on a line of its own, followed by a code block."""
-    return dict(re.findall(r"^`([\w./]+)`\n```\w+\n(.*?)```", text, re.M | re.S))
-
-
-def write(files: dict[str, str], directory) -> None:
-    for name, text in files.items():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(text)
 
 
 def test_the_domain_example_pretrains_and_finetunes(cli, tmp_path, monkeypatch):
@@ -43,18 +26,6 @@ def test_the_domain_example_pretrains_and_finetunes(cli, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path / "my_configs")
     out = cli("pretrain", "domain.primal_task=my_envs:make")
     assert out.code == 0 and "obs 5, action 1" in out.out, out.err
-
-
-def test_the_method_example_is_an_agent_that_trains(cli, tmp_path, monkeypatch):
-    files = named_files(section("Add a method"))
-    assert set(files) == {"surprise.py", "agent/surprise.yaml"}
-    write(files, tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    for args in (("pretrain",), ("finetune", "task=walker_walk")):
-        out = cli(args[0], "--config-dir", str(tmp_path), "agent=surprise", *args[1:])
-        assert out.code == 0, out.err
-    (snapshot,) = cli.root.glob("pretrain/walker/surprise/**/snapshot_120.pt")
-    assert any(k.startswith("model.") for k in torch.load(snapshot, weights_only=True)["objective"])
 
 
 def test_make_demo_trains_measures_and_draws(tmp_path):

@@ -164,7 +164,7 @@ def test_the_loop_stores_what_the_environment_and_the_skill_source_said(terminal
         gamma=0.99,
     )
     skills = Switching(
-        SkillSpace("one_hot", SKILLS), np.random.default_rng(2), interval=3, eval_rule="per_episode"
+        SkillSpace("one_hot", SKILLS), np.random.default_rng(2), interval=3, eval="per_episode"
     )
     rng, acted, time_step = np.random.default_rng(5), {}, None
     for step in range(150):
@@ -294,11 +294,6 @@ def test_a_ring_that_cannot_hold_a_transition_is_refused(nstep):
     ):
         make(capacity=nstep + 1, nstep=nstep)
     make(capacity=nstep + 2, nstep=nstep)
-
-
-def test_an_unknown_skill_index_names_the_choices():
-    with pytest.raises(UserError, match=r"replay.skill_index=late .* acting, legacy"):
-        make(skill_index="late")
 
 
 def on_device(memory, **settings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from agent.learners.surgery import SumGradients, flat_grad, similarity, split_gr
 from agent.parts.moments import InputNorm, WindowedMoments
 from agent.parts.networks import layered
 from replay_buffer import Batch
-from utils import Streams, choose
+from utils import Count, Layers, NonNegative, Positive, Rows, Share, Size, Streams
 
 Surgery = Callable[[dict[str, Tensor]], Tensor]
 
@@ -61,7 +61,26 @@ class PPO(Learner):
     meaning), none. reward_scale: per_stream or joint centre rewards and divide by a running
     deviation; none leaves them. Episodes have one length, so a constant per step prefers no policy,
     but a value net would have to learn it first.
+
+    Metrics:
+        reward/<stream>: Mean of each reward stream in the rollout.
+        reward_std/<stream>: Its spread.
+        critic_loss/<stream>: Squared error of a stream's values.
+        critic/target: Mean target of the values.
+        critic/unexplained: Share of the targets' variance that the values miss.
+        actor/loss: The clipped surrogate, summed over the streams.
+        actor/entropy: Entropy of the policy.
+        actor/clipped: Share of ratios outside the clip.
+        surgery/conflict: Share of updates in which the two streams' gradients have a negative
+            product.
+        surgery/cosine: Their angle.
+        surgery/dot: Their inner product.
     """
+
+    # Settings that a snapshot decides for what starts from it.
+    shapes_snapshot: tuple[str, ...] = ("hidden_dim", "layers", "policy", "normalize_inputs")
+    # Settings that tell one pre-training from another: fine-tuning looks for the one with the same.
+    shapes_pretraining: tuple[str, ...] = (*shapes_snapshot, "surgery_scope")
 
     def __init__(
         self,
@@ -72,39 +91,33 @@ class PPO(Learner):
         streams: tuple[str, ...],
         surgery: Surgery,
         rng: Streams,
-        policy: str,
-        hidden_dim: int,
-        layers: int,
-        lr: float,
-        adam_eps: float,
-        gamma: float,
-        gae_lambda: float,
-        clip: float,
-        value_weight: float,
-        entropy_weight: float,
-        epochs: int,
-        minibatches: int,
-        objective_epochs: int,
+        policy: Literal["beta", "tanh_gaussian"],
+        hidden_dim: Size,
+        layers: Layers,
+        lr: Positive,
+        adam_eps: Positive,
+        gamma: Share,
+        gae_lambda: Share,
+        clip: Positive,
+        value_weight: NonNegative,
+        entropy_weight: NonNegative,
+        epochs: Count,
+        minibatches: Rows,
+        objective_epochs: Count,
         fresh_rollouts: bool,
-        value_heads: str,
-        adv_norm: str,
-        reward_scale: str,
-        reward_window: int,
+        value_heads: Literal["per_stream", "shared"],
+        adv_norm: Literal["per_stream", "joint", "none"],
+        reward_scale: Literal["per_stream", "joint", "none"],
+        reward_window: Count,
         normalize_inputs: bool,
-        surgery_scope: str,
+        surgery_scope: Literal["all", "policy", "value"],
         frozen: bool,
     ):
         super().__init__()
-        self.per_stream = (
-            choose("learner.value_heads", value_heads, ("per_stream", "shared")) == "per_stream"
-        )
-        self.adv_norm = choose("learner.adv_norm", adv_norm, ("per_stream", "joint", "none"))
-        self.reward_scale = choose(
-            "learner.reward_scale", reward_scale, ("per_stream", "joint", "none")
-        )
-        scope = choose("learner.surgery_scope", surgery_scope, ("all", "policy", "value"))
+        self.per_stream = value_heads == "per_stream"
+        self.adv_norm, self.reward_scale = adv_norm, reward_scale
         in_dim = obs_dim + skill_dim
-        self.policy = POLICIES[choose("learner.policy", policy, tuple(POLICIES))](
+        self.policy = POLICIES[policy](
             in_dim, action_dim, hidden_dim=hidden_dim, layers=layers, normalize=normalize_inputs
         )
         heads = len(streams) if self.per_stream else 1
@@ -112,9 +125,9 @@ class PPO(Learner):
         self.opt = self.adam("ppo", self.parameters(), lr, eps=adam_eps)
         # Of each stream's rewards, and of their sum.
         self.reward_moments = WindowedMoments(len(streams) + 1, reward_window)
-        self.policy_surgery = surgery if scope in ("all", "policy") else SumGradients()
-        self.value_surgery = surgery if scope in ("all", "value") else SumGradients()
-        self.surgery = surgery if scope == "all" else None
+        self.policy_surgery = surgery if surgery_scope in ("all", "policy") else SumGradients()
+        self.value_surgery = surgery if surgery_scope in ("all", "value") else SumGradients()
+        self.surgery = surgery if surgery_scope == "all" else None
         self.streams, self.frozen = streams, frozen
         self.gamma, self.gae_lambda, self.clip = gamma, gae_lambda, clip
         self.value_weight, self.entropy_weight = value_weight, entropy_weight

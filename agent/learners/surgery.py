@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from agent.base import Metrics
 from agent.parts.draws import uniform
+from utils import Share
 
 EPS = 1e-12  # keeps a zero gradient from dividing by zero; the public code's value
 
@@ -67,7 +68,7 @@ class ProjectConflict:
     """
 
     def __init__(
-        self, *, p: float | None, first: str | None, generator: torch.Generator | None = None
+        self, *, p: Share | None, first: str | None, generator: torch.Generator | None = None
     ):
         self.p, self.first, self.generator = p, first, generator
 

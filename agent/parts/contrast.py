@@ -4,7 +4,8 @@ skills (Eq. 3)."""
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from agent.parts.draws import uniform
 from agent.parts.networks import mlp
-from utils import choose
+from utils import Positive
 
 # rows compared at a time where no gradient is wanted: a strip of comparisons stays in the cache
 STRIP = 128
@@ -61,43 +62,41 @@ class Contrast(NamedTuple):
     )
 
 
-class AnInfoNCE(nn.Module):
-    """Eq. 4: states of one skill attract, states of other skills repel, under a learned metric.
+@dataclass(frozen=True, kw_only=True)
+class ContrastSettings:
+    """How Eq. 4 is read.
 
     metric: diag (positive, learned), full (the public code's unconstrained matrix), none
     (isotropic: InfoNCE), cosine (BeCL's InfoNCE on normalised features). Positive and denominator:
     see the fidelity register.
     """
 
+    denominator: Literal["negatives_only", "all"]
+    positive: Literal["random", "first"]
+    metric: Literal["diag", "full", "none", "cosine"]
+    temperature: Positive
+    numerics: Literal["logsumexp", "naive"]
+
+
+class AnInfoNCE(nn.Module):
+    """Eq. 4: states of one skill attract, states of other skills repel, under a learned metric."""
+
+    identity: Tensor
+
     def __init__(
-        self,
-        obs_dim: int,
-        skill_dim: int,
-        *,
-        hidden_dim: int,
-        temperature: float,
-        metric: str,
-        denominator: str,
-        positive: str,
-        numerics: str,
+        self, obs_dim: int, skill_dim: int, *, hidden_dim: int, settings: ContrastSettings
     ):
         super().__init__()
         self.embed = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
         self.head = mlp(skill_dim, hidden_dim, skill_dim)
-        self.metric_kind = choose(
-            "agent.objective.metric", metric, ("diag", "full", "none", "cosine")
-        )
-        self.denominator = choose(
-            "agent.objective.denominator", denominator, ("negatives_only", "all")
-        )
-        self.positive = choose("agent.objective.positive", positive, ("random", "first"))
-        self.numerics = choose("agent.objective.numerics", numerics, ("logsumexp", "naive"))
-        self.temperature, self.num_skills = temperature, skill_dim
-        if metric == "diag":
+        self.metric_kind, self.denominator = settings.metric, settings.denominator
+        self.positive, self.numerics = settings.positive, settings.numerics
+        self.temperature, self.num_skills = settings.temperature, skill_dim
+        if self.metric_kind == "diag":
             self.log_metric = nn.Parameter(
                 torch.zeros(skill_dim)
             )  # exp keeps it positive; starts at 1
-        elif metric == "full":
+        elif self.metric_kind == "full":
             self.matrix = nn.Parameter(torch.eye(skill_dim))
         else:
             self.register_buffer("identity", torch.ones(skill_dim), persistent=False)
@@ -210,30 +209,30 @@ def cpc_loss(
     return (negatives + 1e-6).log()[index].mean() - positive.mean(), accuracy
 
 
+@dataclass(frozen=True, kw_only=True)
+class EncoderSettings:
+    """How transitions and skills are compared. skill_net=false: with the skill itself instead of a
+    network's answer to it."""
+
+    cpc: Literal["paper", "release"]
+    cpc_temperature: Positive
+    skill_net: bool
+
+
 class TransitionEncoder(nn.Module):
     """CIC's networks: a state encoder, a predictor on (s, s'), and with `skill_net` one on the
     skill."""
 
-    def __init__(
-        self,
-        obs_dim: int,
-        skill_dim: int,
-        *,
-        hidden_dim: int,
-        temperature: float,
-        form: str,
-        skill_net: bool = True,
-    ):
+    all_skills: Tensor
+
+    def __init__(self, obs_dim: int, skill_dim: int, *, hidden_dim: int, settings: EncoderSettings):
         super().__init__()
         self.state = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
         self.predict = mlp(2 * skill_dim, hidden_dim, hidden_dim, skill_dim)
-        self.skill = (
-            mlp(skill_dim, hidden_dim, hidden_dim, skill_dim) if skill_net else nn.Identity()
-        )
-        self.temperature, self.form = (
-            temperature,
-            choose("agent.objective.cpc", form, ("paper", "release")),
-        )
+        self.skill: nn.Module = nn.Identity()
+        if settings.skill_net:
+            self.skill = mlp(skill_dim, hidden_dim, hidden_dim, skill_dim)
+        self.temperature, self.form = settings.cpc_temperature, settings.cpc
         self.register_buffer("all_skills", torch.eye(skill_dim), persistent=False)
 
     def pair(self, obs: Tensor, next_obs: Tensor) -> Tensor:

@@ -3,11 +3,23 @@ models (ICM)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from agent.parts.moments import RunningMoments
 from agent.parts.networks import mlp, trunk
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoveltySettings:
+    """What RND rewards. normalized: mean error over its running deviation; squared_norm: the sum of
+    squares."""
+
+    rnd_reward: Literal["normalized", "squared_norm"]
+    rnd_on: Literal["obs", "next_obs"]
 
 
 class RND(nn.Module):
@@ -39,6 +51,10 @@ class RND(nn.Module):
             normal = self.normalize(x).clamp(-5, 5)
             self.last = (x, x._version, normal, self.target(normal))
         return self.last[2:]
+
+    def reward(self, x: Tensor, form: Literal["normalized", "squared_norm"]) -> Tensor:
+        """(B, 1)"""
+        return self(x).sum(1, keepdim=True) if form == "squared_norm" else self.novelty(x)
 
     def novelty(self, x: Tensor) -> Tensor:
         """Mean error over its running standard deviation: (B, 1)."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-
-from utils import choose
 
 
 def init_weights(module: nn.Module) -> None:
@@ -87,13 +86,11 @@ class Critic(nn.Module):
         *,
         hidden_dim: int,
         layers: int,
-        action_input: str,
+        action_input: Literal["trunk", "head"],
         columns: int,
     ):
         super().__init__()
-        self.action_in_trunk = (
-            choose("learner.action_input", action_input, ("trunk", "head")) == "trunk"
-        )
+        self.action_in_trunk = action_input == "trunk"
         extra = 0 if self.action_in_trunk else action_dim
         self.trunk = trunk(in_dim + action_dim - extra, hidden_dim)
         sizes = (hidden_dim + extra, *[hidden_dim] * layers, columns)

@@ -3,11 +3,14 @@ states."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from agent.parts.moments import RunningMoments
-from utils import choose
+from utils import NonNegative, Size
 
 STRIP = 128  # rows at a time: a strip of distances stays in the cache
 
@@ -39,6 +42,23 @@ def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = Non
     return d.sort(1).values
 
 
+@dataclass(frozen=True, kw_only=True)
+class NeighbourSettings:
+    """How far neighbours are: their number, itself among them, and what their distances are divided
+    by and cut off below."""
+
+    k: Size
+    knn_clip: NonNegative
+    knn_scale: Literal["var", "std", "mean", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropySettings(NeighbourSettings):
+    """With the form of the entropy: release is log(1 + mean), paper is log sum."""
+
+    entropy_form: Literal["release", "paper"]
+
+
 class ParticleEntropy(nn.Module):
     """Reward of a particle: how far its k nearest neighbours are. Larger = rarer.
 
@@ -47,16 +67,15 @@ class ParticleEntropy(nn.Module):
     pool of recent states one that is still there meets itself.
     """
 
-    def __init__(self, *, k: int, clip: float, form: str, scale: str):
+    def __init__(self, neighbours: NeighbourSettings, *, form: Literal["release", "paper"]):
         super().__init__()
-        self.k, self.clip = k, clip
-        self.form = choose("agent.objective.entropy_form", form, ("release", "paper"))
-        self.scale = choose("agent.objective.knn_scale", scale, ("var", "std", "mean", "none"))
+        self.k, self.clip, self.scale = neighbours.k, neighbours.knn_clip, neighbours.knn_scale
+        self.form = form
         self.moments = RunningMoments()
 
     def forward(self, x: Tensor, pool: Tensor | None = None, used: Tensor | None = None) -> Tensor:
         own = pool is None  # the batch is its own pool: each row meets itself
-        pool = x if own else pool
+        pool = x if pool is None else pool
         if self.form == "paper":
             k = min(self.k, len(pool) - own)
             d = nearest_distances(x, pool, k + own, used)[:, int(own) :]
@@ -77,6 +96,9 @@ class ParticleEntropy(nn.Module):
 
 class RecentStates(nn.Module):
     """The most recent transitions as they came, for entropy over them instead of over the batch."""
+
+    pairs: Tensor
+    seen: Tensor
 
     def __init__(self, size: int, obs_dim: int):
         super().__init__()

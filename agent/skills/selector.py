@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.base import Metrics, Trainable, descend
+from agent.keys import arguments, keys_of
 from agent.parts.networks import mlp, trunk
 from agent.parts.optim import follow
 from agent.skills.sources import SkillSource, SkillSpace
 from replay_buffer import Batch
-from utils import Streams
+from utils import Count, Layers, Natural, Positive, Rows, Share, Size, Streams
 
 
 def epsilon(step: int, *, start: float, end: float, decay: float) -> float:
@@ -37,7 +40,20 @@ def entropy(log_p: Tensor) -> Tensor:
 
 
 class SelectorNetworks(Trainable):
-    """An actor with a logit per skill, critics with a value per skill and their slow targets."""
+    """An actor with a logit per skill, critics with a value per skill and their slow targets.
+
+    Metrics:
+        skills/critic_loss: Squared error of the selector's critics. Healthy: bounded.
+        skills/actor_loss: Loss of the selector's actor. Healthy: bounded.
+        skills/entropy: Mean entropy of p(z given s) over log n. Healthy: held at target_entropy
+            where the temperature is learned.
+        skills/temperature: Weight of the entropy in the loss.
+        skills/value: Mean Q.
+        skills/value_spread: Largest minus smallest Q of a state: what there is to choose between.
+            Healthy: far below the value where one step under another skill changes little.
+    """
+
+    temperature: Tensor
 
     def __init__(
         self,
@@ -45,12 +61,12 @@ class SelectorNetworks(Trainable):
         obs_dim: int,
         skill_dim: int,
         critics: int,
-        hidden_dim: int,
-        layers: int,
-        lr: float,
-        target_tau: float,
-        extra_discount: float,
-        temperature: float,
+        hidden_dim: Size,
+        layers: Layers,
+        lr: Positive,
+        target_tau: Share,
+        extra_discount: Share,
+        temperature: Positive,
         generator: torch.Generator | None,
     ):
         super().__init__()
@@ -85,7 +101,7 @@ class SelectorNetworks(Trainable):
         that acted."""
         target = self.target(batch)
         chosen = [(critic(batch.obs) * batch.skill).sum(1, keepdim=True) for critic in self.critics]
-        critic_loss = sum(F.mse_loss(q, target) for q in chosen)
+        critic_loss = functools.reduce(torch.add, [F.mse_loss(q, target) for q in chosen])
         descend(critic_loss, self.critic_opt)
         with torch.no_grad():
             q = self.q(self.critics, batch.obs)
@@ -128,8 +144,8 @@ class SkillSAC(SelectorNetworks):
         self,
         *,
         learn_temperature: bool,
-        target_entropy: float,
-        lr: float,
+        target_entropy: Share,
+        lr: Positive,
         skill_dim: int,
         **settings,
     ):
@@ -161,7 +177,7 @@ class ReleaseSelector(SelectorNetworks):
     """The public code's: one critic, the target's maximum, and REINFORCE on a sampled skill without
     a baseline."""
 
-    def __init__(self, *, grad_clip: float, **settings):
+    def __init__(self, *, grad_clip: Positive, **settings):
         super().__init__(critics=1, **settings)
         self.grad_clip = grad_clip
 
@@ -223,6 +239,7 @@ class Greedy(SkillSource):
     """The selector in evaluation: the most probable skill."""
 
     rule = "greedy"
+    network: SelectorNetworks
 
     def __init__(
         self, space: SkillSpace, network: SelectorNetworks, device: torch.device, interval: int
@@ -248,9 +265,34 @@ class Greedy(SkillSource):
         return self.many
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExplorationSettings:
+    """The schedule of epsilon, in steps."""
+
+    epsilon_start: Share
+    epsilon_end: Share
+    epsilon_decay: Positive
+
+    def at(self, step: int) -> float:
+        return epsilon(
+            step, start=self.epsilon_start, end=self.epsilon_end, decay=self.epsilon_decay
+        )
+
+
 class Selector(Greedy):
     """In training: uniform with probability epsilon, else drawn from p(z | s); learns from its own
-    batches."""
+    batches.
+
+    Metrics:
+        skills/epsilon: Share of uniform choices. Healthy: 1 to 0.01.
+        skills/distinct_acted: Skills used in the last 5000 steps. Healthy: nearly all, as epsilon
+            alone tries them.
+        skills/distinct_greedy: Skills that were the most probable one in the last 5000 steps.
+            Healthy: what the selector wants.
+        skills/evenness_acted: Entropy of the counts of used skills over log n.
+        skills/evenness_greedy: Entropy of the counts of most probable skills over log n. Healthy:
+            falls as the selector settles.
+    """
 
     def __init__(
         self,
@@ -259,19 +301,17 @@ class Selector(Greedy):
         network: SelectorNetworks,
         device: torch.device,
         *,
-        interval: int,
-        batch_size: int,
-        update_every_steps: int,
+        interval: Natural,
+        batch_size: Rows,
+        update_every_steps: Count,
         warmup_steps: int,
-        epsilon_start: float,
-        epsilon_end: float,
-        epsilon_decay: float,
-        window: int,
+        exploration: ExplorationSettings,
+        window: Rows,
     ):
         super().__init__(space, network, device, interval)
         self.rng, self.batch_size = rng, batch_size
         self.update_every_steps, self.warmup_steps = update_every_steps, warmup_steps
-        self.schedule = {"start": epsilon_start, "end": epsilon_end, "decay": epsilon_decay}
+        self.exploration = exploration
         self.usage = {"acted": Usage(space.dim, window), "greedy": Usage(space.dim, window)}
         self.favourite = 0
 
@@ -296,7 +336,7 @@ class Selector(Greedy):
     def draw(self, logits: np.ndarray, step: int) -> np.ndarray:
         """A skill for one state."""
         coin, u = self.rng.random(2)  # two numbers at every choice, whatever comes of them
-        if coin < epsilon(step, **self.schedule):
+        if coin < self.exploration.at(step):
             return self.space.vector(int(u * self.space.dim))
         p = np.exp(logits.astype(np.float64) - logits.max()).cumsum()
         return self.space.vector(
@@ -316,7 +356,7 @@ class Selector(Greedy):
         return self.report(step) | self.network.learn(memory.sample(self.batch_size))
 
     def report(self, step: int) -> Metrics:
-        metrics: Metrics = {"skills/epsilon": torch.tensor(epsilon(step, **self.schedule))}
+        metrics: Metrics = {"skills/epsilon": torch.tensor(self.exploration.at(step))}
         for name, usage in self.usage.items():
             metrics[f"skills/distinct_{name}"] = torch.tensor(float(usage.distinct))
             metrics[f"skills/evenness_{name}"] = torch.tensor(usage.evenness)
@@ -342,29 +382,30 @@ class Selector(Greedy):
             usage.load_state_dict(state["usage"][name])
 
 
-ALGORITHMS = {"selector": SkillSAC, "selector_release": ReleaseSelector}
-NETWORK_KEYS = {
-    "hidden_dim",
-    "layers",
-    "lr",
-    "target_tau",
-    "extra_discount",
-    "temperature",
-    "learn_temperature",
-    "target_entropy",
-    "grad_clip",
+ALGORITHMS: dict[str, type[SelectorNetworks]] = {
+    "selector": SkillSAC,
+    "selector_release": ReleaseSelector,
 }
 
 
 def make_selector(
     config: dict[str, Any], space: SkillSpace, obs_dim: int, rng: Streams
 ) -> Selector:
+    """Keys of `skills` go to the networks or to the selector, by the arguments that these take."""
+    kind = ALGORITHMS[config["skills"]["name"]]
     settings = {k: v for k, v in config["skills"].items() if k not in ("name", "warmup_frames")}
-    own = {k: settings.pop(k) for k in NETWORK_KEYS & settings.keys()}
-    network = ALGORITHMS[config["skills"]["name"]](
-        obs_dim=obs_dim, skill_dim=space.dim, generator=rng.torch("selector"), **own
+    own = {k: settings.pop(k) for k in list(settings) if k in keys_of(kind)}
+    network = kind(
+        obs_dim=obs_dim,
+        skill_dim=space.dim,
+        generator=rng.torch("selector"),
+        **arguments(kind, own),
     ).to(rng.device)
-    warmup_steps = config["skills"]["warmup_frames"] // config["action_repeat"]
     return Selector(
-        space, rng.numpy("skills"), network, rng.device, warmup_steps=warmup_steps, **settings
+        space,
+        rng.numpy("skills"),
+        network,
+        rng.device,
+        warmup_steps=config["skills"]["warmup_frames"] // config["action_repeat"],
+        **arguments(Selector, settings),
     )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Interval
 
 from agent.base import Metrics, Objective, Trainable, load_class
-from utils import UserError, choose
+from agent.keys import keys_of
+from utils import Natural, UserError
 
-EVAL_RULES = ("per_episode", "switching", "per_call")
+SpaceKind = Literal["none", "one_hot", "cube", "sphere", "gaussian"]
 
 
 class SkillSpace:
     """Where skills come from: one of `dim` one-hot vectors, or vectors of `dim` numbers."""
 
-    KINDS = ("none", "one_hot", "cube", "sphere", "gaussian")
-
-    def __init__(self, kind: str, dim: int):
-        self.kind = choose("agent.skill_space", kind, self.KINDS)
+    def __init__(self, kind: SpaceKind, dim: int):
+        self.kind = kind
         self.dim = 0 if kind == "none" else dim
 
     @property
@@ -43,25 +43,15 @@ class SkillSpace:
             )
         return np.eye(self.dim, dtype=np.float32)[index]
 
-    def require_one_hot(self, config: dict[str, Any]) -> None:
-        """For the regimes that choose among numbered skills."""
-        if not self.one_hot:
-            what = (
-                "no skills" if self.kind == "none" else f"{self.kind} skills, which have no numbers"
-            )
-            raise UserError(
-                f"skills={config['skills']['name']} chooses among numbered skills; agent="
-                f"{config['agent']['name']} has {what}: use "
-                f"skills={'none' if self.kind == 'none' else 'switching, fixed or native'}, "
-                "or an agent with one-hot skills (amped, diayn, becl, cesd, comsd, smm, metra_discrete)"
-            )
-
     def panel(self, rng: np.random.Generator, count: int) -> list[np.ndarray]:
         """Skills that stand for the whole space: every one-hot, else `count` draws, or the empty
         one."""
         if self.one_hot:
             return [self.vector(index) for index in range(self.dim)]
         return [self.sample(rng) for _ in range(count if self.dim else 1)]
+
+
+SkillIndex = Annotated[int, Interval(ge=-1, le=2**16)]  # -1: a random one
 
 
 class SkillSource:
@@ -104,7 +94,7 @@ class Fixed(SkillSource):
 
     rule = "fixed"
 
-    def __init__(self, space: SkillSpace, rng: np.random.Generator, *, index: int):
+    def __init__(self, space: SkillSpace, rng: np.random.Generator, *, index: SkillIndex):
         if not -1 <= index < max(space.dim, 1):
             raise UserError(
                 f"skills.index={index} is outside the {space.dim} skills; "
@@ -118,7 +108,13 @@ class Constant(SkillSource):
 
     rule = "constant"
 
-    def __init__(self, space: SkillSpace, value: float):
+    def __init__(
+        self,
+        space: SkillSpace,
+        rng: np.random.Generator,
+        *,
+        value: Annotated[float, Interval(ge=-1, le=1)],
+    ):
         super().__init__(space, np.full(space.dim, value, np.float32))
 
 
@@ -126,15 +122,20 @@ class Switching(SkillSource):
     """A new skill at every episode's start and, with interval > 0, whenever the step is a multiple
     of it.
 
-    The step counts over all episodes, as in URLB. `eval_rule`: a fresh skill per evaluation
+    The step counts over all episodes, as in URLB. `eval`: a fresh skill per evaluation
     episode, one for the whole evaluation (the public code), or switching as in training.
     """
 
     def __init__(
-        self, space: SkillSpace, rng: np.random.Generator, *, interval: int, eval_rule: str
+        self,
+        space: SkillSpace,
+        rng: np.random.Generator,
+        *,
+        interval: Natural,
+        eval: Literal["per_episode", "switching", "per_call"],
     ):
         super().__init__(space, np.zeros(space.dim, np.float32))
-        self.rule = choose("skills.eval", eval_rule, EVAL_RULES)
+        self.rule = self.eval = eval
         self.rng, self.interval, self.many = rng, interval, np.zeros((0, space.dim), np.float32)
 
     def due(self, step: int, first: bool) -> bool:
@@ -153,10 +154,17 @@ class Switching(SkillSource):
         return self.many
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
-        if self.rule == "per_call":
+        if self.eval == "per_call":
             return Fixed(self.space, rng, index=-1)
-        interval = self.interval if self.rule == "switching" else 0
-        return Switching(self.space, rng, interval=interval, eval_rule=self.rule)
+        interval = self.interval if self.eval == "switching" else 0
+        return Switching(self.space, rng, interval=interval, eval=self.eval)
+
+
+SOURCES: dict[str, type[SkillSource]] = {
+    "switching": Switching,
+    "fixed": Fixed,
+    "constant": Constant,
+}
 
 
 def make_skills(
@@ -172,17 +180,16 @@ def make_skills(
     pre-trained objective.
     """
     if config["phase"] == "pretrain":
-        return Switching(
-            space, rng, interval=config.get("skill_interval", 0), eval_rule="per_episode"
-        )
+        return Switching(space, rng, interval=config.get("skill_interval", 0), eval="per_episode")
     native = config["agent"]["native_skills"]
     config = native if config["skills"]["name"] == "native" else config["skills"]
     if "_target_" in config:
         settings = {k: v for k, v in config.items() if k not in ("name", "_target_", "features")}
+        assert pretrained is not None, "a source that learns from an objective needs one"
         features = getattr(pretrained(), config["features"])
         source = load_class("agent.native_skills._target_", config["_target_"], SkillSource)
         return source(space, rng, features=features, **settings)
-    name = choose("skills", config["name"], ("none", "switching", "fixed", "constant"))
+    name = config["name"]
     if (name == "none") != (space.dim == 0):
         raise UserError(
             f"skills={name} does not fit an agent with {space.dim} skills; "
@@ -190,8 +197,5 @@ def make_skills(
         )
     if name == "none":
         return SkillSource(space, np.zeros(0, np.float32))
-    if name == "fixed":
-        return Fixed(space, rng, index=config["index"])
-    if name == "constant":
-        return Constant(space, config["value"])
-    return Switching(space, rng, interval=config["interval"], eval_rule=config["eval"])
+    kind: type = SOURCES[name]
+    return kind(space, rng, **{key: config[key] for key in keys_of(kind) if key in config})

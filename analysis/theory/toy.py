@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from torch import Tensor, nn
 
-from agent.parts.contrast import AnInfoNCE, masked_mean
+from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean
 from analysis.theory.study import Row, panels, run
 from utils import Streams
 
@@ -50,16 +50,14 @@ def contrast(
 ) -> AnInfoNCE:
     """The module that agents train, with identities in place of its networks. It is made for DIM
     skills, of which two are used."""
-    module = AnInfoNCE(
-        DIM,
-        DIM,
-        hidden_dim=1,
+    settings = ContrastSettings(
         temperature=temperature,
         metric=metric,
         denominator=denominator,
         positive="random",
         numerics="logsumexp",
     )
+    module = AnInfoNCE(DIM, DIM, hidden_dim=1, settings=settings)
     networks: Any = nn.Identity()
     module.embed = module.head = networks
     return module

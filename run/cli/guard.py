@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -17,9 +19,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from run.cli.console import Parser, leave
-from run.cli.schema import flatten, require_valid
+from run.cli.schema import Schema, flatten
 from run.cli.words import GROUPS, check_words, nearest, quote_words
-from utils import Interrupted, UserError
+from utils import CONFIGS, Interrupted, UserError
 
 Task = Callable[[DictConfig, list[str]], Any]
 
@@ -68,26 +70,43 @@ def _nearest_key(key: str, error: Exception) -> str:
     return nearest(key, [each for each in known if not each.startswith("hydra.")])
 
 
-def read_arguments(arguments: list[str]) -> list[str]:
+def read_arguments(arguments: list[str], phase: str) -> list[str]:
     """The arguments of a Hydra script, checked and quoted."""
     parser = get_args_parser()
     parser.__class__ = Parser  # the same parser, whose errors are one line
     given = parser.parse_args(arguments)
     check_words(given.overrides, multirun=given.multirun)
     if given.multirun:  # there a comma separates the values of a sweep
-        check_sweeps(given.overrides)
+        check_sweeps(given.overrides, phase, given.config_dir)
         return arguments
     quoted = dict(zip(given.overrides, quote_words(given.overrides), strict=True))
     return [quoted.get(word, word) for word in arguments]
 
 
-def check_sweeps(words: list[str]) -> None:
-    """Check all values of a multirun before its first run begins."""
-    for override in OverridesParser.create().parse_overrides(words):
+def check_sweeps(words: list[str], phase: str, config_dir: str | None) -> None:
+    """All values of a sweep before its first run. What a key may hold depends on the groups, such
+    as agent=, so each combination of these is composed."""
+    swept: dict[str, list[Any]] = {}
+    fixed = []
+    for word, override in zip(words, OverridesParser.create().parse_overrides(words), strict=True):
         key = override.key_or_group
-        if override.is_discrete_sweep() and key not in GROUPS and not key.startswith("hydra"):
-            for value in override.sweep_iterator(Transformer.identity):
-                require_valid(key, getattr(value, "text", value))  # a quoted string
+        if override.is_discrete_sweep() and not key.startswith("hydra"):
+            each = override.sweep_iterator(Transformer.identity)
+            swept[key] = [getattr(value, "text", value) for value in each]  # a quoted string
+        elif not key.startswith("hydra"):
+            fixed.append(word)
+    groups = [[f"{key}={value}" for value in swept.pop(key)] for key in GROUPS if key in swept]
+    if not swept:
+        return
+    if config_dir:
+        fixed.append(f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]")
+    for chosen in itertools.product(*groups):
+        with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            cfg = hydra.compose(phase, [*fixed, *chosen])
+        schema = Schema(OmegaConf.to_container(cfg, resolve=False))  # type: ignore[arg-type]
+        for key, values in swept.items():
+            for value in values:
+                schema.require_valid(key, value)
 
 
 def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
@@ -123,22 +142,22 @@ class Guard:
         """Run one job. In a multirun a job that fails must not stop the others, so there its error
         goes to Hydra."""
         self.started = True
-        hydra = HydraConfig.get()
+        job = HydraConfig.get()
         # unresolved, so that beta=${alpha} stays as it was typed
-        words = OmegaConf.to_container(hydra.overrides.task, resolve=False)
+        words = OmegaConf.to_container(job.overrides.task, resolve=False)
         assert isinstance(words, list)
         try:
             task(cfg, words)
         except UserError as error:
-            if hydra.mode == RunMode.MULTIRUN or self.full_error:
+            if job.mode == RunMode.MULTIRUN or self.full_error:
                 raise
             leave(f"error: {error}", 2)
         except Interrupted as stop:
             leave(str(stop), stop.exit_code)
 
-    def launch(self, main: Callable[[], None]) -> None:
+    def launch(self, main: Callable[[], None], phase: str) -> None:
         try:
-            sys.argv[1:] = read_arguments(sys.argv[1:])
+            sys.argv[1:] = read_arguments(sys.argv[1:], phase)
             os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
             main()
         except KeyboardInterrupt:

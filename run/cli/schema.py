@@ -1,296 +1,71 @@
-"""What each config key may hold. Checked before anything is built or written; one line per
-mistake."""
+"""What each key of a config may hold: the annotations of the class that takes it say so.
+
+Checked before anything is built or written; one line per mistake. Which classes these are, the
+config itself says: `agent.objective._target_`, the learner, the rule of skills. A method in a
+directory of the user's own needs no line here.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Set
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.maze.geometry import EPISODE_STEPS
+from agent.base import Objective, load_class
+from agent.keys import arguments, keys_of
+from agent.learners.ddpg import DDPG
+from agent.learners.ppo import PPO
+from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.skills.selector import ALGORITHMS, Selector
+from agent.skills.sources import SOURCES, SkillSource
+from replay_buffer import ReplayBuffer
+from run.cli.rules import SECTION, Rule, rule_of_annotation
+from run.cli.together import check_together
 from run.cli.words import nearest
+from run.settings import (
+    CLASS,
+    NAME,
+    SECTIONS,
+    STANDS_FOR,
+    RegimeSettings,
+    RolloutSettings,
+    SkillSettings,
+)
 from utils import UserError, first_line
 
-Rule = tuple[str, Callable[[Any], bool]]  # what a valid value is, in words and as a test
-
-
-def _is_int(v: Any) -> bool:
-    return isinstance(v, int) and not isinstance(v, bool)
-
-
-def integer(low: int, high: int = 10**15) -> Rule:
-    return f"a whole number from {low} to {high:g}", lambda v: _is_int(v) and low <= v <= high
-
-
-def number(
-    low: float, high: float = 1e30, *, above: bool = False
-) -> Rule:  # the default leaves room in a float32
-    words = f"a number {'above' if above else 'from'} {low:g}{',' if above else ''} to {high:g}"
-    return (
-        words,
-        lambda v: (
-            (_is_int(v) or isinstance(v, float)) and low <= v <= high and (v > low or not above)
-        ),
-    )
-
-
-def optional(rule: Rule) -> Rule:
-    return f"{rule[0]}, or null", lambda v: v is None or rule[1](v)
-
-
-def matching(pattern: str, words: str) -> Rule:
-    return words, lambda v: isinstance(v, str) and re.fullmatch(pattern, v) is not None
-
-
-def reading(*choices: str) -> Rule:
-    """The union over agents and learners; who has fewer refuses the others itself."""
-    return f"one of {', '.join(choices)}", lambda v: isinstance(v, str) and v in choices
-
-
-def is_name(v: Any) -> bool:
-    return (
-        isinstance(v, str)
-        and re.fullmatch(r"\w[\w.,=+@~-]*", v) is not None
-        and len(v.encode()) <= 200
-    )
-
-
-SWITCH: Rule = ("true or false", lambda v: isinstance(v, bool))
-AUTO: Rule = ("auto, true or false", lambda v: isinstance(v, bool) or v == "auto")
-NAME: Rule = ("a file name without slashes, of at most 200 bytes", is_name)
-ENVIRONMENT = matching(
-    r"[\w.:/-]+", "an environment, such as walker_run, gymnasium:ID or some.module:function"
-)
-CLASS = matching(
-    r"[^\W\d]\w*(\.[^\W\d]\w*)+", "a class by its full name, such as agent.amped.AMPED"
-)
-PATH = matching(r"[^\0]{1,1000}", "a path")
-FRAMES: Rule = (
-    "a list of frames above 0, such as [100,200]",
-    lambda v: isinstance(v, list) and all(_is_int(x) and 0 < x <= 10**15 for x in v),
-)
-SECTION: Rule = ("a group of keys, one of which can be given; --help lists them", lambda v: False)
-
-# By the last part of the key, so that preset.ddpg.lr and learner.lr share one line; by the whole
-# key where it differs.
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(
-        (
-            "num_train_frames",
-            "pretrain_frames",
-            "finetune_frames",
-            "num_seed_frames",
-            "conflict_every_updates",
-            "warmup",
-            "warmup_frames",
-            "interval",
-            "selector_interval",
-            "skill_interval",
-        ),
-        integer(0),
-    ),
-    **dict.fromkeys(
-        (
-            "eval_every_frames",
-            "num_eval_episodes",
-            "log_every_frames",
-            "checkpoint_every_frames",
-            "update_every_steps",
-            "contrastive_updates",
-            "sinkhorn_iterations",
-            "video_episodes",
-            "epochs",
-            "objective_epochs",
-            "selector_every",
-            "reward_window",
-        ),
-        integer(1),
-    ),
-    # what takes memory
-    **dict.fromkeys(
-        (
-            "hidden_dim",
-            "rep_dim",
-            "out_dim",
-            "pred_dim",
-            "proj_dim",
-            "num_protos",
-            "resampled_skills",
-            "vae_hidden_dim",
-            "vae_code_dim",
-            "selector_dim",
-            "rnd_dim",
-            "k",
-        ),
-        integer(1, 2**16),
-    ),
-    **dict.fromkeys(
-        (
-            "batch_size",
-            "conflict_samples",
-            "pool_size",
-            "queue_size",
-            "samples",
-            "window",
-            "rollouts",
-            "minibatches",
-        ),
-        integer(1, 10**6),
-    ),
-    **dict.fromkeys(("capacity", "replay_capacity"), integer(1, 10**9)),
-    **dict.fromkeys(("nstep", "action_repeat"), integer(1, 1000)),
-    "layers": integer(1, 100),
-    "skill_dim": integer(0, 2**16),
-    "models": integer(2, 1000),  # one has no variance
-    "video_size": integer(16, 4096),
-    **dict.fromkeys(("snapshot_ts", "eval_episode_steps", "rollout_steps"), optional(integer(1))),
-    **dict.fromkeys(("num_threads", "workers"), optional(integer(1, 1024))),
-    "eval_envs": integer(1, 1024),
-    "seed": ("a whole number from 0 to 4294967295", lambda v: _is_int(v) and 0 <= v < 2**32),
-    "index": integer(-1, 2**16),
-    "value": number(-1, 1),
-    **dict.fromkeys(
-        (
-            "lr",
-            "temperature",
-            "cpc_temperature",
-            "lambda_init",
-            "logit_clip",
-            "vae_lr",
-            "discriminator_lr",
-            "candidates_per_row",
-            "epsilon_decay",
-            "grad_clip",
-            "adam_eps",
-            "clip",
-        ),
-        number(0, above=True),
-    ),
-    **dict.fromkeys(
-        (
-            "alpha",
-            "beta",
-            "knn_clip",
-            "stddev",
-            "stddev_clip",
-            "scale",
-            "slack",
-            "constrain_factor",
-            "vae_beta",
-            "density_weight",
-            "weight_low",
-            "weight_high",
-            "value_weight",
-            "entropy_weight",
-        ),
-        number(0),
-    ),
-    **dict.fromkeys(
-        (
-            "gamma",
-            "gae_lambda",
-            "extra_discount",
-            "epsilon_start",
-            "epsilon_end",
-            "target_tau",
-            "target_entropy",
-            "critic_target_tau",
-            "encoder_target_tau",
-            "norm_momentum",
-        ),
-        number(0, 1),
-    ),
-    "p": optional(number(0, 1)),
-    "snapshots": FRAMES,
-    **dict.fromkeys(
-        (
-            "use_tb",
-            "use_wandb",
-            "diversity",
-            "init_critic",
-            "init_heads",
-            "sync_target",
-            "legacy_head_init",
-            "discriminative",
-            "frozen",
-            "learn_temperature",
-            "save_video",
-            "fresh_rollouts",
-            "skill_net",
-            "normalize_inputs",
-            "compile",
-            "tf32",
-        ),
-        SWITCH,
-    ),
-    **dict.fromkeys(("cuda_graph", "on_device"), AUTO),
-    # readings; tests/test_rules.py holds them to what the code takes
-    "action_input": reading("trunk", "head"),
-    "adv_norm": reading("per_stream", "joint", "none"),
-    "constraint": reading("mean", "sum"),
-    "cpc": reading("paper", "release"),
-    "critic_heads": reading("shared", "per_stream"),
-    "denominator": reading("negatives_only", "all"),
-    "div_reward": reading("ratio", "log_ratio"),
-    "entropy_form": reading("release", "paper"),
-    "eval": reading("per_episode", "switching", "per_call"),
-    "finetune_skills": reading("switching", "fixed", "none"),
-    "knn_scale": reading("var", "std", "mean", "none"),
-    "metric": reading("diag", "full", "none", "cosine"),
-    "model_error": reading("norm", "squared"),
-    "numerics": reading("logsumexp", "naive"),
-    "particle": reading("state", "next_state", "pair"),
-    "policy": reading("beta", "tanh_gaussian"),
-    "pool": reading("batch", "recent"),
-    "positive": reading("random", "first"),
-    "regression": reading("least_squares", "release"),
-    "reward_scale": reading("per_stream", "joint", "none"),
-    "rnd_on": reading("obs", "next_obs"),
-    "rnd_reward": reading("normalized", "squared_norm"),
-    "sign": reading("paper", "release"),
-    "skill_index": reading("acting", "legacy"),
-    "skill_space": reading("none", "one_hot", "cube", "sphere", "gaussian"),
-    "surgery_scope": reading("critic", "actor", "all", "policy", "value"),
-    "transition": reading("nstep", "one_step"),
-    "value_heads": reading("per_stream", "shared"),
-    "agent.objective.variant": reading("intended", "amped_port"),
-    "learner.name": reading("ddpg", "ppo"),
-    "surgery.name": reading("sum", "pcgrad"),
-    "phase": reading("pretrain", "finetune"),
-    "obs_type": reading("states", "pixels"),
-    **dict.fromkeys(
-        ("name", "domain", "features", "wandb_project"), NAME
-    ),  # names become directories
-    "device": matching(r"auto|cpu|cuda(:\d{1,3})?", "one of auto, cpu, cuda, cuda:N"),
-    "first": optional(matching(r"\w+", "a reward stream, such as diversity")),
-    **dict.fromkeys(("primal_task", "env"), ENVIRONMENT),
-    "_target_": CLASS,
-    **dict.fromkeys(("variant", "pretrain_variant"), optional(NAME)),
-    "run_root": PATH,
-    "snapshot": optional(PATH),
-    **dict.fromkeys(
-        (
-            "agent",
-            "learner",
-            "preset",
-            "skills",
-            "surgery",
-            "task",
-            "replay",
-            "objective",
-            "per_domain",
-            "native_skills",
-            "ddpg",
-            "ppo",
-        ),
-        SECTION,
-    ),
+LEARNERS: dict[str, type[DDPG] | type[PPO]] = {"ddpg": DDPG, "ppo": PPO}
+SURGERIES: dict[str, type] = {"sum": SumGradients, "pcgrad": ProjectConflict}
+# What the program gives to a constructor; every other argument is a key of its section.
+GIVEN = {
+    "obs_dim",
+    "action_dim",
+    "skill_dim",
+    "generator",
+    "streams",
+    "surgery",
+    "rng",
+    "num_seed_steps",
+    "warmup_steps",
+    "one_hot",
+    "critics",
+    "space",
+    "features",
 }
-NULLABLE = {"agent.objective"}  # null: nothing to pre-train
+GROUPS = {  # sections that hold sections, or that an agent's yaml may leave out
+    "agent",
+    "agent.objective",
+    "agent.learner",
+    "agent.native_skills",
+    "agent.per_domain",
+    "agent.ddpg",
+    "agent.ppo",
+    "preset.ddpg",
+    "preset.ppo",
+    *SECTIONS,
+} - {""}
 
 
 def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -305,58 +80,233 @@ def flatten(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def resolve(cfg: DictConfig) -> dict[str, Any]:
-    """The composed config as plain Python, every value checked."""
-    for key, value in flatten(OmegaConf.to_container(cfg, resolve=False)).items():
-        if not (
-            isinstance(value, str) and "${" in value
-        ):  # under the name that the user gave, not where it is used
-            require_valid(key, value)
-    try:
-        config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        raise UserError(_interpolation_line(cfg, error)) from error
-    if (
-        config["agent"]["skill_space"] != "none"
-        and _is_int(config["skill_dim"])
-        and config["skill_dim"] < 1
-    ):
-        raise UserError(
-            f"skill_dim={config['skill_dim']} is too small; agent {config['agent']['name']} needs skills: "
-            "1 or more"
-        )
-    for key, value in flatten(config).items():
-        require_valid(key, value)
-    _check_together(config)
-    return config
+def rules_of(*kinds: type, given: Set[str] = GIVEN) -> dict[str, Rule]:
+    """The flat keys that constructors take and what each may hold; where two take the same one, the
+    later class decides."""
+    found = {}
+    for kind in kinds:
+        for name, key in keys_of(kind).items():
+            rule = rule_of_annotation(key.annotation)
+            if rule is not None and name not in given:
+                found[name] = rule
+    return found
 
 
-def rule_of(key: str) -> Rule | None:
-    if key == "domain" or key.rpartition(".")[0] == "agent.per_domain":
-        return SECTION
-    return RULES.get(key) or RULES.get(key.rpartition(".")[2])
+def _fixed_rules() -> dict[str, Rule]:
+    """Of the keys that every run has, whatever its classes are."""
+    found = rules_of(SkillSettings, given=frozenset())
+    for section, kind in SECTIONS.items():
+        for name, rule in rules_of(kind, given=frozenset()).items():
+            found[f"{section}.{name}" if section else name] = rule
+    return found
+
+
+FIXED = _fixed_rules()
 
 
 def require_valid(key: str, value: Any) -> Any:
-    """The value, or one line that names the key and what would be valid."""
-    above, _, last = key.rpartition(".")
-    rule = rule_of(key)
-    if above and rule_of(above) not in (None, SECTION):  # seed={a: 1}
-        key, value, rule = above, {last: value}, rule_of(above)
-    if rule is None:
-        raise UserError(
-            f"{key} is not a key of any run{nearest(key, RULES)}; a new one needs a line in "
-            "agent/settings.py"
-        )
-    words, valid = rule
-    if not valid(value) and not (value is None and key in NULLABLE):
-        wanted = (
-            words.replace("one of", "choose from", 1)
-            if words.startswith("one of")
-            else f"it must be {words}"
-        )
-        raise UserError(f"{key}={value!r} is not valid; {wanted}")
+    """The value of a key that every run has, or one line that says what would be valid."""
+    FIXED[key].check(key, value)
     return value
+
+
+class Schema:
+    """The rules of one config, whose values may still be `${interpolations}`."""
+
+    def __init__(self, config: dict[str, Any]):
+        self.values = flatten(config)
+        self.users: dict[str, list[str]] = {}  # of a key: the keys that are `${it}` and no more
+        for user, value in self.values.items():
+            whole = re.fullmatch(r"\$\{([\w.]+)\}", value) if isinstance(value, str) else None
+            if whole and "." in user and not user.startswith("agent.per_domain."):
+                self.users.setdefault(whole[1], []).append(user)
+        name = self._choose("learner.name", tuple(LEARNERS))
+        learner = rules_of(LEARNERS[name])
+        if name == "ppo":  # agents' yamls may set keys of DDPG, such as sync_target
+            learner = rules_of(DDPG, PPO, RolloutSettings)
+        regime = self._choose("skills.name", ("none", *SOURCES, *ALGORITHMS, "native", "oracle"))
+        if "agent.native_skills._target_" not in self.values:
+            self._choose("agent.native_skills.name", ("none", *SOURCES))
+        selectors = rules_of(Selector, *ALGORITHMS.values())
+        sources = rules_of(*SOURCES.values())
+        self.selector = selectors
+        self.sections: dict[str, dict[str, Rule]] = {
+            "agent.objective": self._class_rules("agent.objective", Objective),
+            "agent.learner": self._class_rules("agent.learner", DDPG),
+            "agent.native_skills": {
+                **(self._class_rules("agent.native_skills", SkillSource) or sources),
+                "name": NAME,
+                "features": NAME,
+            },
+            "agent.ddpg": rules_of(DDPG),
+            "agent.ppo": rules_of(PPO),
+            "learner": learner,
+            "surgery": rules_of(SURGERIES[self._choose("surgery.name", tuple(SURGERIES))]),
+            "skills": {
+                **(selectors if regime in ALGORITHMS else sources),
+                **rules_of(RegimeSettings),
+            },
+            "replay": rules_of(ReplayBuffer),
+        }
+
+    def _choose(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self.values.get(key, choices[0])
+        if value not in choices and "${" not in str(value):  # skills=default: the agent's choice
+            raise UserError(f"{key}={value!r} is not valid; choose from {', '.join(choices)}")
+        return value
+
+    def _class_rules(self, section: str, base: type) -> dict[str, Rule]:
+        """Those of the class that the section names; none where it names none."""
+        key = f"{section}._target_"
+        if key not in self.values:
+            return {}
+        CLASS.check(key, self.values[key])
+        return {**rules_of(load_class(key, self.values[key], base)), "_target_": CLASS}
+
+    def rule_of(self, key: str) -> Rule | None:
+        """None: the config must not have this key."""
+        section, _, last = key.rpartition(".")
+        if key in FIXED:
+            return FIXED[key]
+        if key in GROUPS or section == "agent.per_domain":
+            return SECTION
+        if section in self.sections:
+            return self.sections[section].get(last)
+        if section.startswith("agent.per_domain."):
+            return self._stands_for(last, "", "agent.objective", "agent")
+        if section in ("preset.ddpg", "preset.ppo"):
+            return self._preset(section.rpartition(".")[2], STANDS_FOR.get(last, last))
+        return self._own(key) if not section else None
+
+    def _stands_for(self, name: str, *sections: str) -> Rule | None:
+        """The rule of the key of this name in the first section that has it."""
+        for section in sections:
+            key = f"{section}.{name}" if section else name
+            if rule := self.rule_of(key):
+                return rule
+        return None
+
+    def _preset(self, learner: str, key: str) -> Rule | None:
+        own = rules_of(LEARNERS[learner], RolloutSettings)
+        return own.get(key) or self.selector.get(key.removeprefix("skills.")) or self.rule_of(key)
+
+    def _own(self, key: str) -> Rule | None:
+        """Of a key that an agent's yaml adds at the top level, such as alpha: the rule of the key
+        that it is handed to."""
+        for user in self.users.get(key, []):
+            if rule := self.rule_of(user):
+                return rule
+        return self.sections["agent.objective"].get(key) or rules_of(ProjectConflict).get(key)
+
+    def known(self) -> list[str]:
+        """Every key that the config has or could have."""
+        own = [f"{section}.{name}" for section, rules in self.sections.items() for name in rules]
+        return [*FIXED, *own, *self.values]
+
+    def require_valid(self, key: str, value: Any) -> None:
+        """Nothing, or one line that names the key and what would be valid."""
+        above, _, last = key.rpartition(".")
+        rule = self.rule_of(key)
+        outer = self.rule_of(above) if above else None
+        if outer not in (None, SECTION):  # seed={a: 1}
+            key, value, rule = above, {last: value}, outer
+        if rule is None:
+            others = [each for each in self.known() if each != key]
+            raise UserError(
+                f"{key} is not a key of this run{nearest(key, others)}; --help lists those of every "
+                "run, and a class takes the arguments of its constructor"
+            )
+        if value is None and key == "agent.objective":
+            return  # nothing to pre-train
+        rule.check(key, value)
+        for user in self.users.get(key, []):  # under the name that was given, not where it is used
+            if own := self.rule_of(user):
+                own.check(key, value)
+
+
+def require_keys(section: str, kind: type, settings: dict[str, Any]) -> None:
+    """What a class cannot be made without is there."""
+    for name, key in keys_of(kind).items():
+        plain = name not in GIVEN and rule_of_annotation(key.annotation) is not None
+        if plain and key.required and name not in settings:
+            raise UserError(
+                f"{section}.{name} is missing; {kind.__module__}.{kind.__qualname__} takes it: "
+                "give it in the yaml"
+            )
+
+
+def build(section: str, kind: type, settings: dict[str, Any], **given: Any) -> Any:
+    """An object of a class from the flat keys of a section, checked once more: settings may come
+    from a snapshot."""
+    settings = {name: value for name, value in settings.items() if name != "_target_"}
+    rules = rules_of(kind)
+    for name, value in settings.items():
+        if name not in rules:
+            raise UserError(
+                f"{section}.{name} is not a key of {kind.__module__}.{kind.__qualname__}"
+                f"{nearest(name, rules)}; it takes {', '.join(rules)}"
+            )
+        rules[name].check(f"{section}.{name}", value)
+    require_keys(section, kind, settings)
+    return kind(**given, **arguments(kind, settings))
+
+
+def objective_class(config: dict[str, Any]) -> type[Objective]:
+    target = config["agent"]["objective"].get("_target_", "nothing")
+    return load_class("agent.objective._target_", target, Objective)
+
+
+def learner_class(config: dict[str, Any]) -> type[DDPG] | type[PPO]:
+    """The learner, or the method's own extension of DDPG."""
+    name, own = config["learner"]["name"], config["agent"].get("learner", {})
+    if name == "ddpg" and "_target_" in own:
+        return load_class("agent.learner._target_", own["_target_"], DDPG)
+    return LEARNERS[name]
+
+
+def resolve(cfg: DictConfig) -> dict[str, Any]:
+    """The composed config as plain Python, every value checked."""
+    raw: dict[str, Any] = OmegaConf.to_container(cfg, resolve=False)  # type: ignore[assignment]
+    _require_sections(raw)
+    _require_skills(raw)
+    schema = Schema(raw)
+    for key, value in schema.values.items():
+        if not (isinstance(value, str) and "${" in value):
+            schema.require_valid(key, value)
+    try:
+        config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise UserError(_interpolation_line(cfg, error)) from error
+    _require_skills(config)
+    for key, value in flatten(config).items():
+        schema.require_valid(key, value)
+    if config["agent"]["objective"] is not None:
+        objective = config["agent"]["objective"]
+        require_keys("agent.objective", objective_class(config), objective)
+    own = {**config["learner"], **config["agent"].get("learner", {})}
+    require_keys("learner", learner_class(config), own)
+    config["agent"].pop("show", None)  # for tables and figures: no part of the run
+    check_together(config)
+    return config
+
+
+def _require_sections(config: dict[str, Any]) -> None:
+    """Sections are sections: whatever reads them need not ask again."""
+    for section in ("agent", "learner", "preset", "skills", "surgery", "domain", "task", "replay"):
+        if section in config and not isinstance(config[section], dict):
+            SECTION.check(section, config[section])
+    for name in ("objective", "learner", "native_skills", "per_domain", "show"):
+        value = config["agent"].get(name, {})
+        if not isinstance(value, dict) and not (name == "objective" and value is None):
+            SECTION.check(f"agent.{name}", value)
+
+
+def _require_skills(config: dict[str, Any]) -> None:
+    agent, dim = config["agent"], config["skill_dim"]
+    if agent.get("skill_space") != "none" and type(dim) is int and dim == 0:
+        raise UserError(
+            f"skill_dim={dim} is too small; agent {agent.get('name')} needs skills: 1 or more"
+        )
 
 
 def _interpolation_line(cfg: DictConfig, error: OmegaConfBaseException) -> str:
@@ -368,77 +318,3 @@ def _interpolation_line(cfg: DictConfig, error: OmegaConfBaseException) -> str:
         f"agent {cfg.agent.name} has no {key[2]} for domain {key[1]}; give it on the command line "
         f"({key[2]}=...), known domains: {', '.join(cfg.agent.per_domain)}"
     )
-
-
-def _check_cycles(config: dict[str, Any]) -> None:
-    """On-policy learners stop between cycles only, so whatever happens at a frame must be due
-    there."""
-    learner = config["learner"]
-    if config["save_video"]:
-        raise UserError(
-            "save_video=true films one episode at a time; learner=ppo plays many side by side: use "
-            "save_video=false, its pre-training draws skills_<frame>.png"
-        )
-    twice = learner["fresh_rollouts"] and config["phase"] == "pretrain"
-    cycle = learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS) * (1 + twice)
-    for key in (
-        "num_train_frames",
-        "eval_every_frames",
-        "log_every_frames",
-        "checkpoint_every_frames",
-        "snapshots",
-    ):
-        for frames in config[key] if isinstance(config[key], list) else [config[key]]:
-            if frames % cycle:
-                raise UserError(
-                    f"{key}={frames} is not a multiple of {cycle}, the frames of one cycle of learner=ppo "
-                    "(rollouts x steps, in pre-training twice with learner.fresh_rollouts)"
-                )
-
-
-def _check_together(config: dict[str, Any]) -> None:
-    repeat = config["action_repeat"]
-    for key in (
-        "num_train_frames",
-        "num_seed_frames",
-        "eval_every_frames",
-        "log_every_frames",
-        "checkpoint_every_frames",
-    ):
-        if config[key] % repeat:
-            raise UserError(f"{key}={config[key]} is not a multiple of action_repeat={repeat}")
-    if config["learner"]["name"] == "ppo":
-        _check_cycles(config)
-        for key in ("compile", "cuda_graph"):
-            if config[key] is True:
-                raise UserError(
-                    f"{key}=true is for learner=ddpg; learner=ppo runs without it: {key}=false"
-                )
-    late = [f for f in config["snapshots"] if f % repeat]
-    if late:
-        raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")
-    if config["obs_type"] != "states":
-        raise UserError(f"obs_type={config['obs_type']} is not supported yet; use obs_type=states")
-    task = config.get("task")
-    if task and task["domain"] != config["domain"]["name"]:
-        raise UserError(
-            f"task={task['name']} belongs to domain {task['domain']}, not to {config['domain']['name']}; "
-            f"leave domain= away, it follows from the task"
-        )
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UserError(f"device={name} is not known; choose from auto, cpu, cuda, cuda:N")
-    if name.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise UserError(
-                f"device={name}, but torch finds no CUDA device here; use device=cpu or device=auto"
-            )
-        if ":" in name and int(name[5:]) >= torch.cuda.device_count():
-            raise UserError(
-                f"device={name}, but there are {torch.cuda.device_count()} CUDA devices"
-            )
-    return torch.device(name)

@@ -337,7 +337,7 @@ def test_nothing_left_to_want_is_an_error():
 )
 def test_an_unknown_reading_is_an_error_that_names_its_key(key):
     settings = composed("pretrain", "preset=smoke")["agent"]["objective"] | {key: "nonsense"}
-    with pytest.raises(UserError, match=f"agent.objective.{key}=nonsense is not known"):
+    with pytest.raises(UserError, match=f"agent.objective.{key}='nonsense' is not valid"):
         make_objective(
             {"phase": "pretrain", "agent": {"objective": settings}}, Dummy(), SKILLS, Streams(0)
         )

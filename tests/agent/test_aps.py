@@ -347,9 +347,9 @@ def test_it_regresses_on_a_real_memory_with_the_pretrained_features():
 
 def test_unknown_regressions_are_refused():
     with pytest.raises(
-        UserError, match="regression=ridge is not known; choose from least_squares, release"
+        UserError, match="regression='ridge' is not valid; choose from least_squares, release"
     ):
-        source("ridge")
+        composed("pretrain", "agent=aps", "agent.native_skills.regression=ridge")
     native = composed("pretrain", "agent=aps", "preset=smoke")["agent"]["native_skills"]
     numbers = {key: native[key] for key in ("interval", "warmup", "samples", "regression")}
     assert numbers == {

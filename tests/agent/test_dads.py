@@ -202,6 +202,6 @@ def test_what_every_method_owes(kind):
 
 def test_a_space_that_it_cannot_resample_is_refused():
     with pytest.raises(
-        UserError, match="skill_space=cube is not known; choose from gaussian, one_hot"
+        UserError, match=r"agent.skill_space='cube' is not valid; choose from gaussian, one_hot"
     ):
         make3("cube")

@@ -176,6 +176,8 @@ def test_what_every_method_owes(agent):
 def test_unknown_readings_are_refused():
     with pytest.raises(UserError, match="constraint='max' is not valid; choose from mean, sum"):
         make4("metra_discrete", "agent.objective.constraint=max")
-    with pytest.raises(UserError, match="skill_space=cube"):
+    with pytest.raises(
+        UserError, match=r"agent.skill_space='cube' is not valid; choose from one_hot, sphere"
+    ):
         make4("metra_continuous", "agent.skill_space=cube")
     assert not make4("metra_continuous", "agent.skill_space=gaussian").discrete

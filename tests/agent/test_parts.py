@@ -12,11 +12,24 @@ import torch.nn.functional as F
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from agent.parts.contrast import AnInfoNCE, TransitionEncoder, masked_mean, pairwise, random_partner
+from agent.parts.contrast import (
+    AnInfoNCE,
+    ContrastSettings,
+    EncoderSettings,
+    TransitionEncoder,
+    masked_mean,
+    pairwise,
+    random_partner,
+)
 from agent.parts.contrast import cpc_loss as cpc_loss_of_cosines
 from agent.parts.curiosity import RND
 from agent.parts.moments import RunningMoments
-from agent.parts.particles import ParticleEntropy, RecentStates, nearest_distances
+from agent.parts.particles import (
+    NeighbourSettings,
+    ParticleEntropy,
+    RecentStates,
+    nearest_distances,
+)
 
 torch.set_num_threads(1)
 
@@ -148,12 +161,16 @@ def entropy_loop(x, k, clip, form, scale, history, pool=None, used=None):
     return [[math.log(1 + sum(max(d / divisor - clip, 0) for d in row) / len(row))] for row in kept]
 
 
+def particle_entropy(*, k, clip, form, scale):
+    return ParticleEntropy(NeighbourSettings(k=k, knn_clip=clip, knn_scale=scale), form=form)
+
+
 @pytest.mark.parametrize(
     "form, scale, clip, k",
     itertools.product(["release", "paper"], ["var", "std", "mean", "none"], [0.0, 0.7], [2, 4, 50]),
 )
 def test_entropy_reward_equals_the_loop_over_particles(form, scale, clip, k):
-    entropy, history = ParticleEntropy(k=k, clip=clip, form=form, scale=scale), []
+    entropy, history = particle_entropy(k=k, clip=clip, form=form, scale=scale), []
     for seed in range(3):  # the scale runs on from batch to batch
         x = (1 + seed) * normal(9, 3, seed=seed)
         reward = entropy(x)
@@ -176,17 +193,17 @@ def test_entropy_reward_equals_the_loop_over_particles(form, scale, clip, k):
 )
 def test_release_entropy_by_hand(scale, near, far):
     x = column([0, 2, 6])  # two nearest, itself among them: (0, 2), (0, 2), (0, 4)
-    reward = ParticleEntropy(k=2, clip=0, form="release", scale=scale)(x)
+    reward = particle_entropy(k=2, clip=0, form="release", scale=scale)(x)
     close(reward, [[math.log(1 + near)], [math.log(1 + near)], [math.log(1 + far)]], rtol=2e-4)
 
 
 def test_release_entropy_takes_the_clip_off_every_distance_before_the_mean():
-    reward = ParticleEntropy(k=2, clip=3, form="release", scale="none")(column([0, 2, 6]))
+    reward = particle_entropy(k=2, clip=3, form="release", scale="none")(column([0, 2, 6]))
     close(reward, [[0.0], [0.0], [math.log(1.5)]])  # max(2 - 3, 0) = 0; (0 + (4 - 3))/2
 
 
 def test_paper_entropy_by_hand():
-    reward = ParticleEntropy(k=2, clip=9, form="paper", scale="none")(column([0, 2, 6]))
+    reward = particle_entropy(k=2, clip=9, form="paper", scale="none")(column([0, 2, 6]))
     close(
         reward, [[math.log(2 + 6)], [math.log(2 + 4)], [math.log(4 + 6)]]
     )  # true neighbours only, no clip
@@ -195,22 +212,22 @@ def test_paper_entropy_by_hand():
 @pytest.mark.parametrize("scale", ["var", "std", "mean", "none"])
 @pytest.mark.parametrize("k", [1, 4])
 def test_identical_points_earn_nothing(scale, k):
-    reward = ParticleEntropy(k=k, clip=5e-4, form="release", scale=scale)(torch.full((6, 3), 2.5))
+    reward = particle_entropy(k=k, clip=5e-4, form="release", scale=scale)(torch.full((6, 3), 2.5))
     assert (reward == 0).all()
 
 
 def test_identical_points_stay_finite_in_the_papers_form():
-    reward = ParticleEntropy(k=4, clip=0, form="paper", scale="none")(torch.full((6, 3), 2.5))
+    reward = particle_entropy(k=4, clip=0, form="paper", scale="none")(torch.full((6, 3), 2.5))
     close(reward, [[math.log(1e-8)]] * 6)
 
 
 def test_more_neighbours_than_the_batch_has_means_all_of_them():
     x = column([0, 2, 6])
-    release = ParticleEntropy(k=99, clip=0, form="release", scale="none")(x)
+    release = particle_entropy(k=99, clip=0, form="release", scale="none")(x)
     close(
         release, [[math.log(1 + 8 / 3)], [math.log(1 + 6 / 3)], [math.log(1 + 10 / 3)]]
     )  # itself makes three
-    paper = ParticleEntropy(k=99, clip=0, form="paper", scale="none")(x)
+    paper = particle_entropy(k=99, clip=0, form="paper", scale="none")(x)
     close(paper, [[math.log(8)], [math.log(6)], [math.log(10)]])
 
 
@@ -219,16 +236,16 @@ def test_more_neighbours_than_the_batch_has_means_all_of_them():
 def test_only_the_used_rows_of_a_pool_are_neighbours(form, used):
     x, pool = normal(4, 3), normal(8, 3, seed=1)
     pool[used:] = x[0] + 1e-3  # would be the nearest of all
-    entropy, history = ParticleEntropy(k=5, clip=0.1, form=form, scale="std"), []
+    entropy, history = particle_entropy(k=5, clip=0.1, form=form, scale="std"), []
     expected = entropy_loop(x.tolist(), 5, 0.1, form, "std", history, pool=pool.tolist(), used=used)
     close(entropy(x, pool, torch.tensor(used)), expected)
 
 
 def test_rows_of_a_pool_that_is_not_full_count_as_distance_zero():
     x, pool = column([0]), column([3, 5, 0, 0])
-    release = ParticleEntropy(k=4, clip=0, form="release", scale="none")
+    release = particle_entropy(k=4, clip=0, form="release", scale="none")
     close(release(x, pool, torch.tensor(2)), [[math.log(1 + (3 + 5 + 0 + 0) / 4)]])
-    paper = ParticleEntropy(k=1, clip=0, form="paper", scale="none")
+    paper = particle_entropy(k=1, clip=0, form="paper", scale="none")
     close(
         paper(x, pool, torch.tensor(2)), [[math.log(3)]]
     )  # the nearest used row; a pool is not the batch itself
@@ -237,7 +254,7 @@ def test_rows_of_a_pool_that_is_not_full_count_as_distance_zero():
 def test_rarer_states_earn_more():
     x = torch.cat([0.1 * normal(20, 4), torch.full((1, 4), 3.0)])
     for form in ("release", "paper"):
-        assert ParticleEntropy(k=4, clip=5e-4, form=form, scale="var")(x).argmax() == 20
+        assert particle_entropy(k=4, clip=5e-4, form=form, scale="var")(x).argmax() == 20
 
 
 def test_recent_states_keep_the_last_transitions():
@@ -446,10 +463,15 @@ def test_eq3_prefers_the_aligned_encoder_at_every_batch_size(size):
     close(cpc(uninformative(size, -1), "paper"), 0.0, atol=1e-5)
 
 
+def encoder_of(obs_dim, skill_dim, *, hidden_dim, form):
+    settings = EncoderSettings(cpc=form, cpc_temperature=0.5, skill_net=True)
+    return TransitionEncoder(obs_dim, skill_dim, hidden_dim=hidden_dim, settings=settings)
+
+
 @pytest.mark.parametrize("form", ["paper", "release"])
 def test_encoder_feeds_n_skills_as_if_it_fed_every_row(form):
     torch.manual_seed(0)
-    encoder = TransitionEncoder(3, 4, hidden_dim=16, temperature=0.5, form=form)
+    encoder = encoder_of(3, 4, hidden_dim=16, form=form)
     obs, next_obs, index = (
         normal(12, 3),
         normal(12, 3, seed=1),
@@ -469,7 +491,7 @@ def test_encoder_feeds_n_skills_as_if_it_fed_every_row(form):
 
 def test_encoder_accuracy_counts_transitions_whose_own_skill_is_the_closest():
     torch.manual_seed(0)
-    encoder = TransitionEncoder(3, 4, hidden_dim=16, temperature=0.5, form="paper")
+    encoder = encoder_of(3, 4, hidden_dim=16, form="paper")
     obs, next_obs, index = normal(30, 3), normal(30, 3, seed=1), torch.arange(30) % 4
     _, accuracy = encoder.loss(obs, next_obs, index)
     skills, keys = encoder.skill(torch.eye(4)).tolist(), encoder.pair(obs, next_obs).tolist()
@@ -484,7 +506,7 @@ def test_encoder_accuracy_counts_transitions_whose_own_skill_is_the_closest():
 @pytest.mark.parametrize("form, learns", [("paper", True), ("release", False)])
 def test_eq3_learns_the_skills_in_small_batches_and_the_release_form_does_not(form, learns):
     torch.manual_seed(0)
-    encoder = TransitionEncoder(3, 8, hidden_dim=32, temperature=0.5, form=form)
+    encoder = encoder_of(3, 8, hidden_dim=32, form=form)
     index = torch.arange(32) % 8
     obs = 2 * normal(8, 3)[index] + 0.1 * normal(32, 3, seed=1)
     optimizer = torch.optim.Adam(encoder.parameters(), 3e-3)
@@ -512,16 +534,14 @@ def contrastive(
     hidden_dim=8,
 ):
     torch.manual_seed(0)
-    return AnInfoNCE(
-        obs_dim,
-        skill_dim,
-        hidden_dim=hidden_dim,
+    settings = ContrastSettings(
         temperature=temperature,
         metric=metric,
         denominator=denominator,
         positive=positive,
         numerics=numerics,
     )
+    return AnInfoNCE(obs_dim, skill_dim, hidden_dim=hidden_dim, settings=settings)
 
 
 def quadratic_loop(a, b, matrix):

@@ -14,7 +14,7 @@ from analysis.frames.runs import read_curves, read_runs, read_train
 from analysis.scores import aggregate as scores
 from analysis.scores import figures as figures
 from experiment import paper
-from experiment.labels import LABELS
+from experiment.labels import CHANGES, label, shown
 from utils import CONFIGS, UserError
 
 TASKS = list(envs.TASKS)
@@ -49,10 +49,19 @@ def some_scores(
 
 def test_every_method_has_a_colour_a_marker_and_a_name_of_its_own():
     agents = {path.stem for path in (CONFIGS / "agent").glob("*.yaml")}
-    assert agents <= set(LABELS)
-    for table in (palette.PALETTE, palette.MARKERS, LABELS):
+    assert set(shown()) == agents
+    labels = {method: label(method) for method in (*agents, *CHANGES)}
+    for table in (palette.palette(), palette.markers(), labels):
         assert len(set(table.values())) == len(table)
-    assert {palette.base(agent) for agent in agents} <= set(palette.PALETTE)
+    assert palette.palette().keys() == palette.markers().keys()
+    assert {show["family"] for show in shown().values() if show["label"] != show["family"]} <= (
+        set(palette.palette())
+    )
+
+
+def test_an_agent_whose_yaml_says_nothing_is_shown_by_its_name_in_a_colour_of_the_cycle():
+    assert label("surprise") == "surprise" and palette.marker("surprise") == "o"
+    assert palette.colours(["amped", "surprise"])["surprise"] == palette.CHANGES[0]
 
 
 def test_a_methods_colour_does_not_depend_on_the_others():
@@ -116,7 +125,9 @@ def test_curves_have_a_row_per_task_and_the_points_of_the_table():
         "walker run",
     ]
     mean = table[(table.task == TASKS[1]) & (table.metric == "Mean") & (table.method == "cic")]
-    line = next(line for line in figure.axes[6].lines if line.get_color() == palette.PALETTE["cic"])
+    line = next(
+        line for line in figure.axes[6].lines if line.get_color() == palette.palette()["cic"]
+    )
     assert line.get_xdata().tolist() == [0, 50_000, 100_000] and np.allclose(
         line.get_ydata(), mean["value"]
     )

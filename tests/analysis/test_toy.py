@@ -11,7 +11,8 @@ import torch
 from scipy.stats import norm
 
 from agent.cesd import CeSD
-from agent.parts.contrast import random_partner
+from agent.parts.contrast import EncoderSettings, random_partner
+from agent.parts.particles import NeighbourSettings
 from analysis.theory import study as theory
 from analysis.theory import toy
 from analysis.theory.toy import (
@@ -135,12 +136,8 @@ def test_the_cesd_term_is_the_one_that_cesd_rewards():
         constrain_factor=0.7,
         sinkhorn_iterations=1,
         temperature=0.1,
-        cpc="paper",
-        cpc_temperature=0.5,
-        skill_net=False,
-        k=1,
-        knn_clip=0.0,
-        knn_scale="none",
+        encoder=EncoderSettings(cpc="paper", cpc_temperature=0.5, skill_net=False),
+        neighbours=NeighbourSettings(k=1, knn_clip=0.0, knn_scale="none"),
     )
     agent.encoder.state = torch.nn.Identity()
     agent.draw_clusters = lambda features: torch.cdist(features, apart(1.0)).argmin(1)

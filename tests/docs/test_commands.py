@@ -96,7 +96,7 @@ def check_script(script: str, words: list[str]) -> None:
 def check_run(phase: str, words: list[str]) -> None:
     """The words compose to a config whose every value is valid."""
     multirun = "-m" in words
-    words = [word for word in read_arguments(words) if word != "-m"]
+    words = [word for word in read_arguments(words, phase) if word != "-m"]
     words = [word for word in words if not re.search(r"=[A-Z]+$", word)]
     if phase == "finetune" and not any(word.startswith("task=") for word in words):
         words.append("task=walker_run")

@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 import hydra
+from omegaconf import DictConfig
 
 from run.cli.schema import resolve
 from utils import CONFIGS
@@ -25,5 +26,10 @@ def composed(phase: str, *words: str) -> dict[str, Any]:
 
 @functools.cache
 def _composed_once(phase: str, words: tuple[str, ...]) -> dict[str, Any]:
+    return resolve(unchecked(phase, *words))
+
+
+def unchecked(phase: str, *words: str) -> DictConfig:
+    """As Hydra composes it, before anything is resolved or checked."""
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return resolve(hydra.compose(phase, list(words)))
+        return hydra.compose(phase, list(words))

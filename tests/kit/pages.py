@@ -24,3 +24,19 @@ def prose(page: Path) -> str:
 def shell_blocks(page: Path) -> list[str]:
     """Code blocks without a language: what a user types."""
     return [text for language, text in FENCE.findall(page.read_text()) if not language]
+
+
+def section(title: str) -> str:
+    """Of docs/extending.md."""
+    return (ROOT / "docs/extending.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def named_files(text: str) -> dict[str, str]:
+    """`path` on a line of its own, followed by a code block."""
+    return dict(re.findall(r"^`([\w./]+)`\n```\w+\n(.*?)```", text, re.M | re.S))
+
+
+def write(files: dict[str, str], directory: Path) -> None:
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)

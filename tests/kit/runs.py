@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from analysis import metrics
 from run.loop import Runner
-from utils import ROOT
 
 
 def stop_at(monkeypatch, frame: int) -> None:
@@ -85,9 +85,8 @@ def stamps(root: Path) -> dict[Path, int]:
 
 
 def undocumented(columns: Iterable[str]) -> list[str]:
-    """Metrics without a line in docs/metrics.md; a group named `reward/<stream>` there stands for all of
-    its columns."""
-    named = {"frame", "episodes"}
-    named |= set(re.findall(r"`([a-z_]+/[a-z_<>]+)`", (ROOT / "docs/metrics.md").read_text()))
+    """Metrics without a line in the docstring of whoever makes them; `reward/<stream>` there stands
+    for all of its columns."""
+    named = {"frame", "episodes"} | metrics.names()
     groups = {name.partition("<")[0] for name in named if "<" in name}
     return [c for c in columns if c not in named and not c.startswith(tuple(groups))]

@@ -6,9 +6,9 @@ import re
 import pytest
 from omegaconf import OmegaConf
 
-from run.cli.schema import RULES, flatten
+from run.cli.schema import flatten, resolve
 from run.directory import variant_name
-from tests.kit.configs import AGENTS, composed
+from tests.kit.configs import AGENTS, PRETRAINED, composed, unchecked
 from utils import ROOT, UserError
 
 PRESETS = ("paper", "cpu", "smoke")
@@ -31,18 +31,43 @@ def value(text: str):
 
 @pytest.mark.parametrize("phase", ["pretrain", "finetune"])
 @pytest.mark.parametrize("agent", AGENTS)
-def test_every_key_of_every_agent_has_a_rule(phase, agent):
+def test_every_key_of_every_agent_has_a_rule_that_it_keeps(phase, agent):
     task = ["task=walker_run"] if phase == "finetune" else []
     for preset in PRESETS:
-        keys = flatten(composed(phase, f"agent={agent}", f"preset={preset}", *task))
-        unruled = {key for key in keys if key.rpartition(".")[2] not in RULES}
-        assert not unruled
+        config = composed(phase, f"agent={agent}", f"preset={preset}", *task)
+        assert config["agent"]["name"] == agent and "show" not in config["agent"]
+
+
+@pytest.mark.parametrize("domain", ["tree_maze", "square_maze"])
+@pytest.mark.parametrize("agent", PRETRAINED)
+def test_every_agent_keeps_its_rules_in_the_mazes(domain, agent):
+    assert composed("pretrain", f"agent={agent}", f"domain={domain}")["learner"]["name"] == "ppo"
 
 
 @pytest.mark.parametrize("skills", sorted(p.stem for p in (ROOT / "configs/skills").glob("*.yaml")))
-def test_every_key_of_every_regime_has_a_rule(skills):
-    keys = flatten(composed("finetune", "task=walker_run", f"skills={skills}"))
-    assert not {key for key in keys if key.rpartition(".")[2] not in RULES}
+def test_every_key_of_every_regime_has_a_rule_that_it_keeps(skills):
+    config = composed("finetune", "task=walker_run", f"skills={skills}")
+    assert config["skills"]["name"] == {"default": "switching"}.get(skills, skills)
+
+
+def test_an_unknown_key_of_a_yaml_is_refused_with_the_nearest_known_one():
+    """Hydra itself refuses those of a command line."""
+    for where, key, known in (
+        (("agent", "objective"), "temperatur", "agent.objective.temperature"),
+        (("learner",), "batch_sise", "learner.batch_size"),
+        ((), "num_train_frame", "num_train_frames"),
+        (("preset", "ddpg"), "hidden_dims", "preset.ddpg.hidden_dim"),
+        (("agent", "per_domain", "walker"), "alphas", "agent.per_domain.walker.alpha"),
+    ):
+        cfg = unchecked("pretrain", "agent=amped")
+        OmegaConf.set_struct(cfg, False)
+        name = ".".join((*where, key))
+        OmegaConf.update(cfg, name, 1, force_add=True)
+        with pytest.raises(UserError) as error:
+            resolve(cfg)
+        assert str(error.value).startswith(
+            f"{name} is not a key of this run (did you mean {known}?)"
+        )
 
 
 def test_the_register_covers_every_row_of_the_table():
@@ -114,11 +139,37 @@ def test_the_variant_is_the_preset_and_what_was_overridden():
     config = {"preset": {"name": "cpu"}}
     assert variant_name(config, ["agent=amped", "preset=cpu", "seed=3", "device=cpu"]) == "cpu"
     assert variant_name(config, ["p=1", "beta=0"]) == "cpu,beta=0,p=1"
-    assert variant_name(config, ["learner.lr=1", "beta=0"], method_only=True) == "cpu,beta=0"
     assert "/" not in variant_name(config, ["variant_x=../../etc/passwd"])
     long = variant_name(config, [f"learner.key{i}={i}" for i in range(40)])
     assert len(long) < 130 and long != variant_name(
         config, [f"learner.key{i}={i}" for i in range(41)]
+    )
+
+
+def test_finetuning_looks_for_the_overrides_of_the_method_alone():
+    """What the agent's yaml sets at the top level, the agent, surgery, and what shapes a
+    pre-training."""
+    config = composed("finetune", "agent=cesd", "task=walker_run", "preset=cpu")
+    method = [
+        "agent.objective.k=4",
+        "constrain_factor=2",
+        "learner.critic_heads=per_stream",
+        "learner.hidden_dim=64",
+        "learner.layers=2",
+        "sinkhorn_iterations=2",
+        "skill_dim=8",
+        "skill_interval=9",
+        "surgery.p=1",
+        "surgery=pcgrad",
+    ]
+    others = ["learner.lr=1", "num_train_frames=5", "replay.nstep=1", "action_repeat=2", "seed=3"]
+    for word in (*method, *others):
+        expected = f"cpu,{word}" if word in method else "cpu"
+        assert variant_name(config, [word], method_only=True) == expected
+    maze = composed("finetune", "agent=amped", "task=tree_maze_reach_left", "preset=cpu")
+    words = ["learner.policy=beta", "learner.normalize_inputs=true", "learner.clip=1", "beta=0"]
+    assert variant_name(maze, words, method_only=True) == (
+        "cpu,beta=0,learner.normalize_inputs=true,learner.policy=beta"
     )
 
 

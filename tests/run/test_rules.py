@@ -1,21 +1,24 @@
-"""Every key has a rule, the rules say what the code takes, and no name leads out of run_root."""
+"""Every key has a rule, the annotations of the classes are the rules, and no name leads out of
+run_root."""
 
-import ast
 import functools
 import resource
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
 import pytest
+from annotated_types import Gt, Interval
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
-from run.cli.schema import RULES, require_valid, rule_of
+from run.cli.schema import Schema, build, rules_of
 from run.directory import run_path, variant_name
 from tests.kit.bad_input import SETTINGS, is_fixed, leaves, wrong_values
-from utils import ROOT, UserError
-
-CODE = [*(ROOT / "agent").rglob("*.py"), *(ROOT / "run").rglob("*.py"), ROOT / "replay_buffer.py"]
+from tests.kit.configs import composed, unchecked
+from utils import UserError
 
 
 @functools.cache
@@ -28,35 +31,22 @@ def plain(value):
     return getattr(value, "text", value)
 
 
-def readings_in_the_code() -> dict[str, set[str]]:
-    """Of every choose("KEY", value, (...)) with its choices written out: the last part of the key
-    -> all of them."""
-    found: dict[str, set[str]] = {}
-    for path in CODE:
-        for node in ast.walk(ast.parse(path.read_text())):
-            chooses = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "choose"
-            if chooses and isinstance(node.args[2], ast.Tuple):
-                key = node.args[0].value
-                found.setdefault(key if key in RULES else key.rpartition(".")[2], set()).update(
-                    each.value for each in node.args[2].elts
-                )
-    return found
-
-
 def test_every_leaf_key_has_a_rule_and_its_own_value_keeps_it():
     for script, words in SETTINGS:
+        schema = Schema(OmegaConf.to_container(unchecked(script, *words, "preset=smoke")))
         for key, value in leaves(script, words).items():
-            assert rule_of(key) is not None, key
-            require_valid(key, value)
+            assert schema.rule_of(key) is not None, key
+            schema.require_valid(key, value)
 
 
 def test_every_leaf_key_refuses_every_wrong_value_by_its_name():
     tried = 0
     for script, words in SETTINGS:
+        schema = Schema(OmegaConf.to_container(unchecked(script, *words, "preset=smoke")))
         for key, value in leaves(script, words).items():
             for word in wrong_values(key, value) if not is_fixed(key) else ():
                 with pytest.raises(UserError) as error:
-                    require_valid(
+                    schema.require_valid(
                         key, plain(as_hydra_reads(f"'{word}'" if word in ("ü", "../x") else word))
                     )
                     pytest.fail(f"{key}={word} is taken")
@@ -65,16 +55,121 @@ def test_every_leaf_key_refuses_every_wrong_value_by_its_name():
     assert tried > 5000
 
 
-def test_the_readings_of_the_rules_are_those_of_the_code():
-    found = readings_in_the_code()
-    assert len(found) > 20
-    for key, choices in found.items():
-        if key in ("skills", "learner"):  # names of groups
-            continue
-        for choice in choices:
-            require_valid(key, choice)
-        listed = set(RULES[key][0].removeprefix("one of ").split(", "))
-        assert listed == choices or key == "skill_space", (key, listed ^ choices)
+class Sizes(NamedTuple):
+    """No dataclass and nothing plain: only the program can give it."""
+
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    width: Annotated[int, Interval(ge=1, le=8)]
+    kind: Literal["round", "square"]
+
+
+class Whole:
+    def __init__(self, *, sizes: Sizes, shape: Shape, weight: Annotated[float, Gt(0)], free=1):
+        self.shape, self.weight, self.free = shape, weight, free
+
+
+class Extended(Whole):
+    def __init__(self, *, steps: int | None, auto: bool | Literal["auto"], **settings):
+        super().__init__(**settings)
+        self.steps, self.auto = steps, auto
+
+
+def test_the_annotations_of_a_class_are_the_rules_of_its_keys():
+    words = {name: rule.words for name, rule in rules_of(Extended).items()}
+    assert words == {
+        "steps": "a whole number from -1e+15 to 1e+15, or null",
+        "auto": "auto, true or false",
+        "width": "a whole number from 1 to 8",
+        "kind": "one of round, square",
+        "weight": "a number above 0, to 1e+30",
+        "free": "a plain value",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "valid", "invalid"),
+    [
+        ("steps", [3, None, 0], [True, 2.5, "3", float("nan")]),
+        ("auto", ["auto", True, False], ["true", 1, None]),
+        ("width", [1, 8], [0, 9, True, 1.0]),
+        ("kind", ["round"], ["oval", None, 3, ["round"]]),
+        ("weight", [1, 1e-9], [0, -1, float("inf"), float("nan"), "1", True]),
+        ("free", [1, "x", None, [1]], [{"a": 1}]),
+    ],
+)
+def test_a_rule_takes_what_its_annotation_says(key, valid, invalid):
+    rule = rules_of(Extended)[key]
+    assert all(rule.valid(value) for value in valid)
+    assert not any(rule.valid(value) for value in invalid)
+
+
+def test_flat_keys_find_the_dataclass_that_has_a_field_of_their_name():
+    made = build(
+        "agent.objective",
+        Extended,
+        {"width": 3, "kind": "round", "weight": 2, "steps": None, "auto": True},
+        sizes=Sizes(1),
+    )
+    assert made.shape == Shape(width=3, kind="round") and made.weight == 2 and made.free == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"kind": "oval"}, "x.kind='oval' is not valid; choose from round, square"),
+        ({"width": 9}, "x.width=9 is not valid; it must be a whole number from 1 to 8"),
+        ({"widht": 3}, r"x.widht is not a key of .*Extended \(did you mean width\?\); it takes"),
+        ({"weight": ...}, "x.weight is missing; .*Extended takes it"),
+        ({"sizes": 3}, "x.sizes is not a key of"),
+    ],
+)
+def test_a_class_is_built_from_valid_settings_only(change, line):
+    settings = {"width": 3, "kind": "round", "weight": 2, "steps": 1, "auto": "auto", **change}
+    settings = {key: value for key, value in settings.items() if value is not ...}
+    with pytest.raises(UserError, match=line):
+        build("x", Extended, settings, **{"sizes": Sizes(1)} if "sizes" not in change else {})
+
+
+def test_a_key_may_be_in_one_argument_only():
+    class Twice:
+        def __init__(self, *, width: int, shape: Shape):
+            pass
+
+    Twice.__init__.__annotations__.update(width=int, shape=Shape)
+    with pytest.raises(TypeError, match="the key width is in two arguments"):
+        rules_of(Twice)
+
+
+def test_a_reading_of_another_agent_is_refused_before_anything_is_built():
+    with pytest.raises(UserError, match="particle='pair' is not valid; choose from state, next_"):
+        composed("pretrain", "agent=apt", "agent.objective.particle=pair")
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "learner.critic_heads=both",
+        "learner.surgery_scope=policy",  # PPO's
+        "learner.action_input=tail",
+        "replay.skill_index=late",
+        "surgery.p=2",
+    ],
+)
+def test_an_unknown_reading_names_its_key_and_the_choices(word):
+    key, _, value = word.partition("=")
+    with pytest.raises(UserError, match=rf"{key}='?{value}'? is not valid; (choose from|it must)"):
+        composed("pretrain", "agent=amped", word)
+
+
+def test_a_key_that_is_handed_on_is_refused_under_the_name_that_was_given():
+    with pytest.raises(
+        UserError, match=r"agent.skill_space='cube' is not valid; choose from gauss"
+    ):
+        composed("pretrain", "agent=dads", "agent.skill_space=cube")
 
 
 @settings(max_examples=300, derandomize=True, database=None, deadline=None)

@@ -525,15 +525,6 @@ def test_surgery_on_the_actor_needs_a_q_per_stream(scope):
         make_ddpg(streams=TWO, surgery_scope=scope)
 
 
-@pytest.mark.parametrize(
-    "change", [{"critic_heads": "both"}, {"surgery_scope": "target"}, {"action_input": "tail"}]
-)
-def test_an_unknown_reading_names_the_choices(change):
-    ((key, value),) = change.items()
-    with pytest.raises(UserError, match=f"learner.{key}={value} is not known; choose from"):
-        make_ddpg(**change)
-
-
 # ---- per-sample conflict
 
 

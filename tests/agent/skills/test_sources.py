@@ -19,10 +19,7 @@ MANY = 1000  # so many skills that a redraw is seen: one in a thousand repeats
 
 def switching(*, dim=MANY, interval=50, eval_rule="per_episode", seed=0):
     return Switching(
-        SkillSpace("one_hot", dim),
-        np.random.default_rng(seed),
-        interval=interval,
-        eval_rule=eval_rule,
+        SkillSpace("one_hot", dim), np.random.default_rng(seed), interval=interval, eval=eval_rule
     )
 
 
@@ -57,8 +54,8 @@ def test_an_agent_without_skills_has_a_space_of_dimension_zero():
 
 
 def test_an_unknown_kind_of_space_names_the_choices():
-    with pytest.raises(UserError, match=r"agent.skill_space=circle .* none, one_hot"):
-        SkillSpace("circle", 4)
+    with pytest.raises(UserError, match=r"agent.skill_space='circle' .* none, one_hot"):
+        composed("pretrain", "agent.skill_space=circle")
 
 
 # ---- switching
@@ -184,8 +181,8 @@ def test_an_evaluation_leaves_the_training_skills_alone(rule):
 
 
 def test_an_unknown_evaluation_rule_names_the_choices():
-    with pytest.raises(UserError, match=r"skills.eval=best .* per_episode, switching, per_call"):
-        switching(eval_rule="best")
+    with pytest.raises(UserError, match=r"skills.eval='best' .* per_episode, switching, per_call"):
+        composed("finetune", "task=walker_run", "skills.eval=best")
 
 
 # ---- checkpoints
@@ -269,7 +266,11 @@ def test_a_source_that_does_not_fit_the_agent_is_refused():
 
 
 def test_an_unknown_source_names_the_choices():
+    choices = "none, switching, fixed, constant, selector, selector_release, native, oracle"
+    with pytest.raises(UserError, match=f"skills.name='best' is not valid; choose from {choices}"):
+        composed("finetune", "task=walker_run", "skills.name=best")
+    own = "agent.native_skills.name=best"
     with pytest.raises(
-        UserError, match="skills=selector is not known; choose from none, switching, fixed"
+        UserError, match=r"native_skills.name='best' .* none, switching, fixed, cons"
     ):
-        built("finetune", "task=walker_run", "skills.name=selector")
+        composed("finetune", "task=walker_run", own)

@@ -1,0 +1,65 @@
+"""Settings that are wrong only together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envs.maze.geometry import EPISODE_STEPS
+from utils import UserError
+
+
+def check_cycles(config: dict[str, Any]) -> None:
+    """On-policy learners stop between cycles only, so whatever happens at a frame must be due
+    there."""
+    learner = config["learner"]
+    if config["save_video"]:
+        raise UserError(
+            "save_video=true films one episode at a time; learner=ppo plays many side by side: use "
+            "save_video=false, its pre-training draws skills_<frame>.png"
+        )
+    twice = learner["fresh_rollouts"] and config["phase"] == "pretrain"
+    cycle = learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS) * (1 + twice)
+    for key in (
+        "num_train_frames",
+        "eval_every_frames",
+        "log_every_frames",
+        "checkpoint_every_frames",
+        "snapshots",
+    ):
+        for frames in config[key] if isinstance(config[key], list) else [config[key]]:
+            if frames % cycle:
+                raise UserError(
+                    f"{key}={frames} is not a multiple of {cycle}, the frames of one cycle of learner=ppo "
+                    "(rollouts x steps, in pre-training twice with learner.fresh_rollouts)"
+                )
+
+
+def check_together(config: dict[str, Any]) -> None:
+    repeat = config["action_repeat"]
+    for key in (
+        "num_train_frames",
+        "num_seed_frames",
+        "eval_every_frames",
+        "log_every_frames",
+        "checkpoint_every_frames",
+    ):
+        if config[key] % repeat:
+            raise UserError(f"{key}={config[key]} is not a multiple of action_repeat={repeat}")
+    if config["learner"]["name"] == "ppo":
+        check_cycles(config)
+        for key in ("compile", "cuda_graph"):
+            if config[key] is True:
+                raise UserError(
+                    f"{key}=true is for learner=ddpg; learner=ppo runs without it: {key}=false"
+                )
+    late = [f for f in config["snapshots"] if f % repeat]
+    if late:
+        raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")
+    if config["obs_type"] != "states":
+        raise UserError(f"obs_type={config['obs_type']} is not supported yet; use obs_type=states")
+    task = config.get("task")
+    if task and task["domain"] != config["domain"]["name"]:
+        raise UserError(
+            f"task={task['name']} belongs to domain {task['domain']}, not to {config['domain']['name']}; "
+            f"leave domain= away, it follows from the task"
+        )
