@@ -19,6 +19,7 @@ from agent.parts.contrast import (
     masked_mean,
 )
 from agent.parts.curiosity import RND, NoveltySettings
+from agent.parts.draws import Draws
 from agent.parts.particles import EntropySettings, ParticleEntropy, RecentStates
 from replay_buffer import Batch
 from utils import Count, NonNegative, Positive, Rows, Size, UserError
@@ -59,7 +60,7 @@ class AMPED(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         alpha: NonNegative,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.learners.ddpg import DDPG
+from agent.parts.draws import Draws
 from agent.parts.networks import mlp
 from agent.parts.particles import NeighbourSettings, ParticleEntropy
 from agent.skills.sources import Fixed, SkillSource, SkillSpace
@@ -37,7 +38,7 @@ class APS(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         neighbours: NeighbourSettings,

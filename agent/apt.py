@@ -8,6 +8,7 @@ import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.curiosity import ICM
+from agent.parts.draws import Draws
 from agent.parts.particles import EntropySettings, ParticleEntropy
 from replay_buffer import Batch
 from utils import Positive, Size
@@ -30,7 +31,7 @@ class APT(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         rep_dim: Size,

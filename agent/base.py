@@ -57,7 +57,7 @@ class Objective(Trainable):
 
     def __init__(self):
         super().__init__()
-        self.generator: torch.Generator | None = None  # set by objectives that draw random numbers
+        self.generator: Any = None  # the Draws of an objective that draws random numbers
         # What a method's own learner extension may want to know of the last rewards.
         self.hints: dict[str, Tensor] = {}
 

@@ -8,6 +8,7 @@ import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean
+from agent.parts.draws import Draws
 from replay_buffer import Batch
 from utils import Count, Positive, Size
 
@@ -30,7 +31,7 @@ class BeCL(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         temperature: Positive,

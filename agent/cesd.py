@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.learners.ddpg import DDPG
 from agent.parts.contrast import EncoderSettings, TransitionEncoder
-from agent.parts.draws import uniform
+from agent.parts.draws import Draws
 from agent.parts.moments import FiniteMoments
 from agent.parts.networks import parallel_mlp, trunk
 from agent.parts.particles import NeighbourSettings, ParticleEntropy
@@ -74,7 +74,7 @@ class CeSD(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         constrain_factor: NonNegative,
@@ -113,10 +113,8 @@ class CeSD(Objective):
         }
 
     def draw_clusters(self, features: Tensor) -> Tensor:
-        """One index per row from softmax(scores / temperature), by the Gumbel trick: (B,)."""
-        logits = self.prototypes(features) / self.temperature
-        u = uniform(logits.shape, self.generator, logits.device)
-        return (logits - torch.log(-torch.log(u))).argmax(1)
+        """One index per row from softmax(scores / temperature): (B,)."""
+        return self.generator.category(self.prototypes(features) / self.temperature)
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:

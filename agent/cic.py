@@ -12,6 +12,7 @@ from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.contrast import EncoderSettings, TransitionEncoder
+from agent.parts.draws import Draws
 from agent.parts.particles import EntropySettings, ParticleEntropy
 from replay_buffer import Batch
 from utils import Positive, Size
@@ -38,7 +39,7 @@ class CIC(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         discriminative: bool,

@@ -12,6 +12,7 @@ from torch import Tensor
 from agent.base import Metrics, RewardStreams
 from agent.cic import CIC
 from agent.parts.contrast import EncoderSettings
+from agent.parts.draws import Draws
 from agent.parts.particles import EntropySettings
 from replay_buffer import Batch
 from utils import NonNegative, Positive, Size
@@ -38,7 +39,7 @@ class ComSD(CIC):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         alpha: NonNegative,

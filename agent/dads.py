@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.metra import xavier_mlp
-from agent.parts.draws import integers, normal
+from agent.parts.draws import Draws
 from replay_buffer import Batch
 from utils import Positive, Share, Size
 
@@ -41,7 +41,7 @@ class DADS(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         skill_space: Literal["gaussian", "one_hot"],
@@ -73,8 +73,8 @@ class DADS(Objective):
         """`count` skills of the space for each row: (count, B, d)."""
         size = (count, *like.shape)
         if self.skill_space == "gaussian":
-            return normal(size, self.generator, like.device)
-        index = integers(self.skill_dim, size[:2], self.generator, like.device)
+            return self.generator.normal(*size)
+        index = self.generator.integers(self.skill_dim, *size[:2])
         return F.one_hot(index, self.skill_dim).to(like.dtype)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:

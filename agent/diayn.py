@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.parts.draws import Draws
 from agent.parts.networks import mlp
 from replay_buffer import Batch
 from utils import Positive, Size
@@ -49,7 +50,7 @@ class DIAYN(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
     ):

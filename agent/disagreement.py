@@ -8,6 +8,7 @@ import torch
 from annotated_types import Interval
 
 from agent.base import Metrics, Objective, RewardStreams, descend
+from agent.parts.draws import Draws
 from agent.parts.networks import parallel_mlp
 from replay_buffer import Batch
 from utils import Positive, Size
@@ -30,7 +31,7 @@ class Disagreement(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         models: Annotated[int, Interval(ge=2, le=1000)],  # one has no variance

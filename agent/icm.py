@@ -8,6 +8,7 @@ import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.curiosity import ICM
+from agent.parts.draws import Draws
 from replay_buffer import Batch
 from utils import NonNegative, Positive, Size
 
@@ -34,7 +35,7 @@ class Curiosity(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         model_error: Literal["norm", "squared"],

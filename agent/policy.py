@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,24 +26,24 @@ class Policy:
     def act(self, obs: np.ndarray, skill: int | np.ndarray | None = None) -> np.ndarray:
         """Obs (obs_dim,) or (N, obs_dim); skill an index, a vector of skill_dim, or None for
         skill-free agents."""
-        obs = torch.as_tensor(np.asarray(obs, np.float32))
-        if obs.ndim not in (1, 2) or obs.shape[-1] != self.obs_dim:
-            raise ValueError(f"obs has shape {tuple(obs.shape)}; expected (..., {self.obs_dim})")
+        x = torch.as_tensor(np.asarray(obs, np.float32))
+        if x.ndim not in (1, 2) or x.shape[-1] != self.obs_dim:
+            raise ValueError(f"obs has shape {tuple(x.shape)}; expected (..., {self.obs_dim})")
         if self.skill_dim:
+            z = torch.as_tensor(self._vector(skill)).expand(*x.shape[:-1], self.skill_dim)
+            x = torch.cat([x, z], -1)
+        return self.actor(x).numpy()
+
+    def _vector(self, skill: int | np.ndarray | None) -> np.ndarray:
+        """A skill as a vector; an index stands for a one-hot one."""
+        if skill is not None and np.ndim(skill) > 0:
+            return np.asarray(skill, np.float32)
+        if skill is None or not (self.one_hot and 0 <= skill < self.skill_dim):
             counted = f"an index below {self.skill_dim} or " if self.one_hot else ""
-            if skill is None or (
-                np.ndim(skill) == 0 and not (self.one_hot and 0 <= skill < self.skill_dim)
-            ):
-                raise ValueError(
-                    f"this policy needs a skill: {counted}a vector of {self.skill_dim}; got {skill}"
-                )
-            if np.ndim(skill) == 0:
-                skill = np.eye(self.skill_dim, dtype=np.float32)[skill]
-            skill = torch.as_tensor(np.asarray(skill, np.float32)).expand(
-                *obs.shape[:-1], self.skill_dim
+            raise ValueError(
+                f"this policy needs a skill: {counted}a vector of {self.skill_dim}; got {skill}"
             )
-            obs = torch.cat([obs, skill], -1)
-        return self.actor(obs).numpy()
+        return np.eye(self.skill_dim, dtype=np.float32)[skill]
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -50,7 +51,8 @@ def load_policy(path: str | Path) -> Policy:
     payload = load_snapshot(path)
     spec, learner = payload["spec"], payload["config"]["learner"]
     sizes = {"hidden_dim": learner["hidden_dim"], "layers": learner["layers"]}
-    kind, prefix = Actor, "actor."
+    kind: Callable[..., torch.nn.Module] = Actor
+    prefix = "actor."
     if learner["name"] == "ppo":
         kind, prefix = POLICIES[learner["policy"]], "policy."
         sizes["normalize"] = learner["normalize_inputs"]

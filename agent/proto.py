@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Metrics, Objective, RewardStreams, descend
-from agent.parts.draws import uniform
+from agent.parts.draws import Draws
 from agent.parts.networks import mlp
 from agent.parts.particles import nearest_distances
 from agent.parts.prototypes import Prototypes, sinkhorn
@@ -53,7 +53,7 @@ class ProtoRL(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         lr: Positive,
         pred_dim: Size,
         proj_dim: Size,
@@ -114,10 +114,7 @@ class ProtoRL(Objective):
         scores (K, B)."""
         count = min(len(scores), max(1, int(self.per_row * scores.shape[1])))
         scores = scores[(self.enqueued + torch.arange(count, device=scores.device)) % len(scores)]
-        u = uniform(scores.shape, self.generator, scores.device)
-        return (scores - (-u.log()).log()).argmax(
-            1
-        )  # Gumbel's trick: a categorical draw per prototype
+        return self.generator.category(scores)
 
     def _enqueue(self, rows: Tensor) -> None:
         """Overwrite the oldest rows."""

@@ -6,6 +6,7 @@ import torch
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.curiosity import RND, NoveltySettings
+from agent.parts.draws import Draws
 from replay_buffer import Batch
 from utils import Positive, Size
 
@@ -25,7 +26,7 @@ class Novelty(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         lr: Positive,
         out_dim: Size,

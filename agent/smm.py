@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.diayn import SkillDiscriminator
-from agent.parts.draws import normal
+from agent.parts.draws import Draws
 from agent.parts.networks import mlp
 from replay_buffer import Batch
 from utils import NonNegative, Positive, Size
@@ -40,16 +40,16 @@ class VAEDensity(nn.Module):
         self.decode = mlp(code_dim, hidden_dim, hidden_dim, in_dim)
         self.beta = settings.vae_beta
 
-    def forward(self, x: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, generator: Draws) -> tuple[Tensor, Tensor]:
         """Squared reconstruction error (B, in_dim) under one draw of the code, and KL(code || N(0,
         1)): (B,)."""
         features = self.features(x)
         mean, log_var = self.mean(features), self.log_var(features)
-        noise = normal(mean.shape, generator, mean.device)
+        noise = generator.normal(*mean.shape)
         error = (self.decode(mean + noise * (log_var / 2).exp()) - x).square()
         return error, (mean.square() + log_var.exp() - log_var - 1).sum(1) / 2
 
-    def loss(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def loss(self, x: Tensor, generator: Draws) -> Tensor:
         error, divergence = self(x, generator)
         return error.mean() + self.beta * divergence.mean()  # error: also the mean over inputs
 
@@ -74,7 +74,7 @@ class SMM(Objective):
         obs_dim: int,
         action_dim: int,
         skill_dim: int,
-        generator: torch.Generator | None,
+        generator: Draws,
         hidden_dim: Size,
         discriminator_lr: Positive,
         density: DensitySettings,

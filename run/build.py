@@ -17,8 +17,9 @@ from agent.learners.compiled import Capture, Compiled, Graphed
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.parts.draws import Draws
 from agent.skills.selector import ALGORITHMS, make_selector
-from agent.skills.sources import SkillSpace, make_skills
+from agent.skills.sources import SkillSource, SkillSpace, make_skills
 from envs.maze.lanes import Lanes
 from replay_buffer import DeviceReplayBuffer, ReplayBuffer
 from run import video
@@ -31,6 +32,7 @@ from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
 from utils import Streams, UserError, first_line, load_weights, out_of_memory, stream_seed
 
+World = envs.Env | Lanes  # one episode at a time, or many side by side
 RUNNERS = {"ddpg": Runner, "ppo": RolloutRunner}
 
 
@@ -51,7 +53,7 @@ def make_lanes(name: str, config: dict[str, Any]) -> Lanes:
 
 
 def make_surgery(
-    config: dict[str, Any], streams: tuple[str, ...], generator: torch.Generator | None
+    config: dict[str, Any], streams: tuple[str, ...], generator: Draws
 ) -> SumGradients | ProjectConflict:
     settings = {key: value for key, value in config.items() if key != "name"}
     first = settings.get("first")
@@ -62,9 +64,7 @@ def make_surgery(
     return schema.build("surgery", SURGERIES[config["name"]], settings, generator=generator)
 
 
-def make_objective(
-    config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams
-) -> Objective:
+def make_objective(config: dict[str, Any], env: World, skill_dim: int, rng: Streams) -> Objective:
     """The method's own in pre-training, the task's reward in fine-tuning."""
     return (
         TaskReward()
@@ -73,9 +73,7 @@ def make_objective(
     )
 
 
-def method_objective(
-    config: dict[str, Any], env: envs.Env, skill_dim: int, rng: Streams
-) -> Objective:
+def method_objective(config: dict[str, Any], env: World, skill_dim: int, rng: Streams) -> Objective:
     return schema.build(
         "agent.objective",
         schema.objective_class(config),
@@ -83,12 +81,12 @@ def method_objective(
         obs_dim=env.obs_dim,
         action_dim=env.action_dim,
         skill_dim=skill_dim,
-        generator=rng.torch("objective"),
+        generator=Draws(rng.torch("objective"), rng.device),
     )
 
 
 def make_learner(
-    config: dict[str, Any], env: envs.Env, skill_dim: int, streams: tuple[str, ...], rng: Streams
+    config: dict[str, Any], env: World, skill_dim: int, streams: tuple[str, ...], rng: Streams
 ) -> DDPG | PPO:
     kind, given = schema.learner_class(config), {}
     settings = {key: value for key, value in config["learner"].items() if key != "name"}
@@ -106,7 +104,7 @@ def make_learner(
         action_dim=env.action_dim,
         skill_dim=skill_dim,
         streams=streams,
-        surgery=make_surgery(config["surgery"], streams, rng.torch("surgery")),
+        surgery=make_surgery(config["surgery"], streams, Draws(rng.torch("surgery"), rng.device)),
         rng=rng,
         **given,
     )
@@ -129,7 +127,7 @@ def make_capture(config: dict[str, Any], device: torch.device) -> Capture | None
 
 
 def make_memory(
-    config: dict[str, Any], env: envs.Env, space: SkillSpace, rng: Streams
+    config: dict[str, Any], env: World, space: SkillSpace, rng: Streams
 ) -> ReplayBuffer:
     settings, device = dict(config["replay"]), rng.device
     wanted = settings.pop("on_device")
@@ -164,22 +162,23 @@ def make_parts(
     """Everything a run needs; with a snapshot, the learner starts from it."""
     seed = config["seed"]
     rng = Streams(seed, device)
-    torch.manual_seed(
-        stream_seed(seed, "init")
-    )  # network initialisation is the only user of torch's global stream
+    # Network initialisation is the only user of torch's global stream.
+    torch.manual_seed(stream_seed(seed, "init"))
     on_policy = config["learner"]["name"] == "ppo"
     if config["phase"] == "pretrain":
         schema.objective_class(config)  # a wrong one is refused before anything is built
+    env: World
+    eval_envs: list[Any]
     if on_policy:
-        env, *eval_envs = make_lanes(env_name, config), make_lanes(env_name, config)
+        env, eval_envs = make_lanes(env_name, config), [make_lanes(env_name, config)]
     else:
-        env, *eval_envs = (
-            make_env(env_name, stream_seed(seed, name), config)
-            for name in ("env", *["eval"] * config["eval_envs"])
-        )
+        env = make_env(env_name, stream_seed(seed, "env"), config)
+        eval_seed = stream_seed(seed, "eval")
+        eval_envs = [make_env(env_name, eval_seed, config) for _ in range(config["eval_envs"])]
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
 
     def pretrained() -> Objective:
+        assert snapshot is not None, "only a fine-tuning has a pre-trained objective"
         # At the sizes it was trained with; the class is this run's own: a file must not choose what
         # is imported.
         settings = {
@@ -193,10 +192,9 @@ def make_parts(
     objective = make_objective(config, env, space.dim, rng).to(device)
     learner = make_learner(config, env, space.dim, objective.streams, rng)
     chooses = config["phase"] == "finetune" and config["skills"]["name"] in ALGORITHMS
-    if chooses:
-        skills = make_selector(
-            config, space, env.obs_dim, rng
-        )  # after the learner, whose start it must not move
+    skills: SkillSource
+    if chooses:  # made after the learner, whose start it must not move
+        skills = make_selector(config, space, env.obs_dim, rng)
     else:
         skills = make_skills(config, space, rng.numpy("skills"), pretrained)
     memory = None

@@ -3,16 +3,22 @@ replayed."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from agent.base import Metrics, Objective, Trainable
-from agent.parts import draws
+from agent.parts.draws import Draw, Draws
 from replay_buffer import Batch
 from utils import UserError, first_line
+
+if TYPE_CHECKING:
+    from agent.learners.ddpg import DDPG
 
 Update = Callable[[list[Tensor]], Metrics]  # batches and random numbers -> metrics; moves weights
 
@@ -21,44 +27,58 @@ class Capture:
     """Made at the first call. Weights, statistics and generators are then as if nothing had
     happened before it, so that a run that is continued does what an uninterrupted one does."""
 
-    def __init__(self):
-        self.wanted: list[draws.Draw] = []
+    def __init__(self) -> None:
+        self.wanted: list[tuple[Draws, list[Draw]]] = []  # what an update draws, and from where
         self.run: Update | None = None
 
-    def __call__(
-        self, learner: Trainable, objective: Objective, batches: Sequence[Batch]
-    ) -> Metrics:
+    def __call__(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Metrics:
         if self.run is None:
             self.wanted = self.note(learner, objective, batches)
             self.run = self.make(learner, objective, batches)
-        return self.run(
-            [*(field for batch in batches for field in batch), *(draw() for draw in self.wanted)]
-        )
+        drawn = [source.draw(each) for source, noted in self.wanted for each in noted]
+        return self.run([*(field for batch in batches for field in batch), *drawn])
 
-    def make(self, learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> Update:
-        raise NotImplementedError
+    @abstractmethod
+    def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update: ...
 
     @staticmethod
     def note(
-        learner: Trainable, objective: Objective, batches: Sequence[Batch]
-    ) -> list[draws.Draw]:
+        learner: DDPG, objective: Objective, batches: Sequence[Batch]
+    ) -> list[tuple[Draws, list[Draw]]]:
         """What an update draws, found by one that is taken back."""
+        sources = [learner.learn_rng, learner.surgery.generator, objective.generator]
         kept = snapshot(learner, objective)
-        with draws.noting() as wanted:
+        with contextlib.ExitStack() as notes:
+            wanted = [(s, notes.enter_context(s.noting())) for s in sources if s is not None]
             learner.update(objective, batches)
         restore(kept)
         return wanted
+
+    def as_function(self, learner: DDPG, objective: Objective, count: int) -> Update:
+        """An update on `count` batches."""
+        width = len(Batch._fields)
+        sources = [(source, len(noted)) for source, noted in self.wanted]
+
+        def update(tensors: list[Tensor]) -> Metrics:
+            at = count * width
+            for source, drawn in sources:
+                source.hand_out(tensors[at : at + drawn])
+                at += drawn
+            batches = [Batch(*tensors[i * width : (i + 1) * width]) for i in range(count)]
+            metrics = learner.update(objective, batches)
+            for source, _ in sources:
+                source.hand_out(None)
+            return metrics
+
+        return update
 
 
 def snapshot(*owners: Trainable) -> list[tuple[Tensor, Tensor]]:
     """All that an update moves, and copies of it."""
     tensors = [t for owner in owners for t in (*owner.parameters(), *owner.buffers())]
-    tensors += [
-        t
-        for owner in owners
-        for optimizer in owner.optimizers.values()
-        for t in optimizer.prepare()
-    ]
+    for owner in owners:
+        for optimizer in owner.optimizers.values():
+            tensors += optimizer.prepare()
     return [(t, t.detach().clone()) for t in tensors]
 
 
@@ -68,31 +88,15 @@ def restore(kept: list[tuple[Tensor, Tensor]]) -> None:
         tensor.copy_(copy)
 
 
-def as_function(learner: Trainable, objective: Objective, count: int) -> Update:
-    """An update on `count` batches."""
-    width = len(Batch._fields)
-
-    def update(tensors: list[Tensor]) -> Metrics:
-        draws.GIVEN.clear()
-        draws.GIVEN.extend(tensors[count * width :])
-        metrics = learner.update(
-            objective, [Batch(*tensors[i * width : (i + 1) * width]) for i in range(count)]
-        )
-        assert not draws.GIVEN, "an update drew less than when it was noted"
-        return metrics
-
-    return update
-
-
 class Compiled(Capture):
-    """compile=true: torch.compile. The same numbers up to rounding, which adds up over a run."""
+    """torch.compile. The same numbers up to rounding, which adds up over a run."""
 
     backend = "inductor"
 
-    def make(self, learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> Update:
+    def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
         compiled = torch.compile(
-            as_function(learner, objective, len(batches)),
+            self.as_function(learner, objective, len(batches)),
             fullgraph=True,
             dynamic=False,
             backend=self.backend,
@@ -106,8 +110,8 @@ class Compiled(Capture):
                 torch._inductor.exc.InductorError,
             ) as error:
                 raise UserError(
-                    f"compile=true does not work here ({type(error).__name__}: {first_line(error)}); "
-                    "leave it out, or install a C++ compiler if it is that"
+                    f"this update cannot be compiled ({type(error).__name__}: {first_line(error)}); "
+                    "give compile=false, or install a C++ compiler if it is that"
                 ) from error
 
         return update
@@ -122,24 +126,21 @@ class Graphed(Capture):
     def __init__(self, *, required: bool):
         super().__init__()
         self.required = required  # otherwise what cannot be recorded runs as it stands
+        self.places: list[int] = []  # where weights and moments were when it was recorded
 
-    def __call__(
-        self, learner: Trainable, objective: Objective, batches: Sequence[Batch]
-    ) -> Metrics:
-        places = [
-            t.data_ptr()
-            for owner in (learner, objective)
-            for optimizer in owner.optimizers.values()
-            for t in (*optimizer.parameters, *optimizer.prepare())
-        ]
-        if (
-            self.run is None or places != self.places
-        ):  # a recording writes where it wrote when it was made
+    def __call__(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Metrics:
+        optimizers = [o for owner in (learner, objective) for o in owner.optimizers.values()]
+        places = [t.data_ptr() for o in optimizers for t in (*o.parameters, *o.prepare())]
+        if places != self.places:  # a recording writes where it wrote when it was made
             self.run, self.places = None, places
         return super().__call__(learner, objective, batches)
 
-    def make(self, learner: Trainable, objective: Objective, batches: Sequence[Batch]) -> Update:
-        update, kept = as_function(learner, objective, len(batches)), snapshot(learner, objective)
+    def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
+        for owner in (learner, objective):
+            for optimizer in owner.optimizers.values():  # what torch's Adam needs in a graph
+                optimizer.param_groups[0]["capturable"] = True
+        update = self.as_function(learner, objective, len(batches))
+        kept = snapshot(learner, objective)
         try:
             return self.record(update, batches)
         except RuntimeError as error:
@@ -157,9 +158,8 @@ class Graphed(Capture):
             restore(kept)
 
     def record(self, update: Update, batches: Sequence[Batch]) -> Update:
-        inputs = [field.clone() for batch in batches for field in batch] + [
-            draw.example() for draw in self.wanted
-        ]
+        inputs = [field.clone() for batch in batches for field in batch]
+        inputs += [source.example(each) for source, noted in self.wanted for each in noted]
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):

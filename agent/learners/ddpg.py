@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from agent.base import Adam, Learner, Metrics, Objective, RewardStreams, descend
 from agent.learners.compiled import Capture
-from agent.learners.surgery import SumGradients, flat_grad, similarity, split_grad
-from agent.parts.draws import normal
+from agent.learners.surgery import SumGradients, Surgery, flat_grad, similarity, split_grad
+from agent.parts.draws import Draws
 from agent.parts.networks import Actor, Critic
 from agent.parts.optim import follow
 from replay_buffer import Batch
@@ -31,14 +31,10 @@ from utils import (
     UserError,
 )
 
-Surgery = Callable[[dict[str, Tensor]], Tensor]
 
-
-def clipped_noise(
-    mean: Tensor, stddev: float, clip: float | None, generator: torch.Generator | None
-) -> Tensor:
+def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: Draws) -> Tensor:
     """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
-    noise = stddev * normal(mean.shape, generator, mean.device)
+    noise = stddev * generator.normal(*mean.shape)
     action = mean + (noise if clip is None else noise.clamp_(-clip, clip))
     inside = action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
     return action + (inside - action).detach() if action.requires_grad else inside
@@ -127,9 +123,11 @@ class DDPG(Learner):
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
 
         self.action_dim, self.streams = action_dim, streams
+        self.surgery = surgery
         self.critic_surgery = surgery if surgery_scope in ("critic", "all") else SumGradients()
         self.actor_surgery = surgery if surgery_scope in ("actor", "all") else SumGradients()
-        self.device, self.act_rng, self.learn_rng = rng.device, rng.numpy("act"), rng.torch("learn")
+        self.device, self.act_rng = rng.device, rng.numpy("act")
+        self.learn_rng = Draws(rng.torch("learn"), rng.device)
         self.batch_size, self.tau, self.stddev, self.stddev_clip = (
             batch_size,
             critic_target_tau,
@@ -148,9 +146,7 @@ class DDPG(Learner):
 
     # ---------------------------------------------------- what a method's own extension may replace
 
-    def make_critic(
-        self, obs_dim: int, skill_dim: int, action_dim: int, **sizes
-    ) -> torch.nn.Module:
+    def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> Any:
         return Critic(obs_dim + skill_dim, action_dim, **sizes)
 
     def values(
@@ -281,7 +277,8 @@ class DDPG(Learner):
     ) -> Metrics:
         """One optimiser step: plainly for one loss, through the surgery for several (Algorithm 1)."""
         if len(losses) == 1:
-            descend(*losses.values(), optimizer)
+            (loss,) = losses.values()
+            descend(loss, optimizer)
             return {}
         grads = {
             name: flat_grad(loss, optimizer.parameters, retain_graph=i < len(losses))

@@ -85,4 +85,7 @@ class TanhGaussian(nn.Module):
         return log_prob.sum(-1), entropy.mean(-1)
 
 
-POLICIES = {"beta": BetaPolicy, "tanh_gaussian": TanhGaussian}
+POLICIES: dict[str, type[BetaPolicy] | type[TanhGaussian]] = {
+    "beta": BetaPolicy,
+    "tanh_gaussian": TanhGaussian,
+}

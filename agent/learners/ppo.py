@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,13 +11,12 @@ from torch import Tensor
 
 from agent.base import Learner, Metrics, Objective
 from agent.learners.policies import POLICIES
-from agent.learners.surgery import SumGradients, flat_grad, similarity, split_grad
+from agent.learners.surgery import SumGradients, Surgery, flat_grad, similarity, split_grad
+from agent.parts.draws import Draws
 from agent.parts.moments import InputNorm, WindowedMoments
 from agent.parts.networks import layered
 from replay_buffer import Batch
 from utils import Count, Layers, NonNegative, Positive, Rows, Share, Size, Streams
-
-Surgery = Callable[[dict[str, Tensor]], Tensor]
 
 
 class Rollout(NamedTuple):
@@ -136,7 +135,7 @@ class PPO(Learner):
         self.device, self.act_rng, self.shuffle_rng = (
             rng.device,
             rng.numpy("act"),
-            rng.torch("shuffle"),
+            Draws(rng.torch("shuffle"), rng.device),
         )
         self.to(self.device)
 
@@ -164,7 +163,7 @@ class PPO(Learner):
     def minibatch_rows(self, count: int, epochs: int):
         """`minibatches` disjoint parts of all rows, `epochs` times, each time in a new order."""
         for _ in range(epochs):
-            order = torch.rand(count, generator=self.shuffle_rng, device=self.device).argsort()
+            order = self.shuffle_rng.uniform(count).argsort()
             yield from order.chunk(self.minibatches)
 
     def rollouts_wanted(self, objective: Objective) -> int:

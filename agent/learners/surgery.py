@@ -4,13 +4,14 @@ policies."""
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from agent.base import Metrics
-from agent.parts.draws import uniform
+from agent.parts.draws import Draws
 from utils import Share
 
 EPS = 1e-12  # keeps a zero gradient from dividing by zero; the public code's value
@@ -48,17 +49,24 @@ def similarity(a: Tensor, b: Tensor) -> Metrics:
     return {"dot": dot, "cosine": cosine, "conflict": (dot < 0).float()}
 
 
-class SumGradients:
-    """No surgery: the plain sum."""
+class Surgery:
+    """Makes one gradient of several, given by the names of their streams."""
 
-    def __init__(self, *, generator: torch.Generator | None = None):
-        pass
+    def __init__(self, *, generator: Draws | None = None):
+        self.generator = generator
+
+    @abstractmethod
+    def __call__(self, grads: dict[str, Tensor]) -> Tensor: ...
+
+
+class SumGradients(Surgery):
+    """No surgery: the plain sum."""
 
     def __call__(self, grads: dict[str, Tensor]) -> Tensor:
         return functools.reduce(torch.add, grads.values())
 
 
-class ProjectConflict:
+class ProjectConflict(Surgery):
     """PCGrad. With two streams and a probability p, Algorithm 1: project `first` with probability
     p, else the other.
 
@@ -67,20 +75,19 @@ class ProjectConflict:
     summed.
     """
 
-    def __init__(
-        self, *, p: Share | None, first: str | None, generator: torch.Generator | None = None
-    ):
-        self.p, self.first, self.generator = p, first, generator
+    def __init__(self, *, p: Share | None, first: str | None, generator: Draws):
+        super().__init__(generator=generator)
+        self.p, self.first, self.draws = p, first, generator
 
     def __call__(self, grads: dict[str, Tensor]) -> Tensor:
-        if self.p is not None and len(grads) == 2:
-            return self._one_of_two(grads)
+        if self.p is not None and self.first is not None and len(grads) == 2:
+            (other,) = (grad for name, grad in grads.items() if name != self.first)
+            return self._one_of_two(grads[self.first], other, self.p)
         return self._all(list(grads.values()))
 
-    def _one_of_two(self, grads: dict[str, Tensor]) -> Tensor:
-        g = grads[self.first]
-        (h,) = (value for name, value in grads.items() if name != self.first)
-        coin = uniform((), self.generator, g.device) < self.p
+    def _one_of_two(self, g: Tensor, h: Tensor, p: float) -> Tensor:
+        """Projects g with probability p, else h."""
+        coin = self.draws.uniform() < p
         # project(g, h) + h or g + project(h, g), as weights of g and h: the long vectors are read
         # once.
         against, one = (g @ h).clamp(max=0), g.new_ones(())
@@ -94,7 +101,7 @@ class ProjectConflict:
         for i, g in enumerate(grads):
             # The order stays a tensor, so that no update waits for the device; projecting on itself
             # is a no-op.
-            order = uniform((len(grads),), self.generator, g.device).argsort()
+            order = self.draws.uniform(len(grads)).argsort()
             for j in order.split(1):
                 g = project(g, original.index_select(0, j)[0].where(j != i, torch.zeros_like(g)))
             total = total + g

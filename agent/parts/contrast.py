@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agent.parts.draws import uniform
+from agent.parts.draws import Draws
 from agent.parts.networks import mlp
 from utils import Positive
 
@@ -120,10 +120,8 @@ class AnInfoNCE(nn.Module):
             return (a / self.temperature) @ b.T
         return pairwise(a, b, self.metric / self.temperature).neg_()
 
-    def forward(
-        self, obs: Tensor, skill_index: Tensor, generator: torch.Generator | None = None
-    ) -> Contrast:
-        u = uniform((len(obs),), generator, obs.device)
+    def forward(self, obs: Tensor, skill_index: Tensor, generator: Draws) -> Contrast:
+        u = generator.uniform(len(obs))
         if torch.is_grad_enabled():
             return self.contrast(self.logits(obs), skill_index, u)
         features, pairs = self.features(obs), self.partners(skill_index, u)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from agent.base import Metrics, Trainable, descend
 from agent.keys import arguments, keys_of
+from agent.parts.draws import Draws
 from agent.parts.networks import mlp, trunk
 from agent.parts.optim import follow
 from agent.skills.sources import SkillSource, SkillSpace
@@ -67,7 +68,7 @@ class SelectorNetworks(Trainable):
         target_tau: Share,
         extra_discount: Share,
         temperature: Positive,
-        generator: torch.Generator | None,
+        generator: Draws,
     ):
         super().__init__()
 
@@ -185,12 +186,7 @@ class ReleaseSelector(SelectorNetworks):
         return self.q(self.targets, next_obs).amax(1, keepdim=True)
 
     def actor_loss(self, log_p: Tensor, q: Tensor) -> Tensor:
-        uniform = torch.rand(log_p.shape, generator=self.generator, device=log_p.device).clamp_min(
-            1e-20
-        )
-        drawn = (log_p.detach() - (-uniform.log()).log()).argmax(
-            1, keepdim=True
-        )  # Gumbel: a sample of p
+        drawn = self.generator.category(log_p.detach()).unsqueeze(1)
         return (
             -(log_p.gather(1, drawn) * q.gather(1, drawn)).mean()
             - self.temperature * entropy(log_p).mean()
@@ -398,7 +394,7 @@ def make_selector(
     network = kind(
         obs_dim=obs_dim,
         skill_dim=space.dim,
-        generator=rng.torch("selector"),
+        generator=Draws(rng.torch("selector"), rng.device),
         **arguments(kind, own),
     ).to(rng.device)
     return Selector(
