@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from run.rollout import DrawPaths, RolloutRunner
 from utils import Streams, UserError, first_line, load_weights, out_of_memory, stream_seed
 
 World = envs.Env | Lanes  # one episode at a time, or many side by side
+COMPILED_WIDTH, COMPILED_UPDATES = 256, 20_000  # compile=auto: networks up to, runs from
 RUNNERS = {"ddpg": Runner, "ppo": RolloutRunner}
 
 
@@ -117,13 +119,42 @@ def make_capture(config: dict[str, Any], device: torch.device) -> Capture | None
     on_gpu = device.type == "cuda"
     if config["cuda_graph"] is True and not on_gpu:
         raise UserError(f"cuda_graph=true needs a GPU, and device is {device}; use cuda_graph=auto")
-    if config["cuda_graph"] is True and config["compile"]:
+    if config["cuda_graph"] is True and config["compile"] is True:
         raise UserError("cuda_graph=true and compile=true do not go together; choose one")
-    if config["compile"]:
+    if config["compile"] is True:
         return Compiled()
     return (
         Graphed(required=config["cuda_graph"] is True) if on_gpu and config["cuda_graph"] else None
     )
+
+
+def settle_compile(config: dict[str, Any], stored: dict[str, Any] | None) -> dict[str, Any]:
+    """compile=auto becomes true or false: as the run was started, or else by whether it pays."""
+    if config["compile"] != "auto":
+        return config
+    if stored is not None and isinstance(stored.get("compile"), bool):
+        return {**config, "compile": stored["compile"]}
+    pays = compiling_pays(config)
+    compiler = os.environ.get("CXX", "g++")
+    if pays and shutil.which(compiler) is None:
+        print(
+            f"note: no C++ compiler ({compiler}) here, so the update is not compiled: with one "
+            "this run would take about half the time",
+            flush=True,
+        )
+        pays = False
+    return {**config, "compile": pays}
+
+
+def compiling_pays(config: dict[str, Any]) -> bool:
+    """Compiling takes about a minute, and saves half of an update of small networks on a CPU (3 to
+    5 ms at a width of 128), nothing at the paper's size (docs/speed.md)."""
+    learner = config["learner"]
+    if learner["name"] != "ddpg" or learner["frozen"] or not config["device"].startswith("cpu"):
+        return False
+    steps = (config["num_train_frames"] - config["num_seed_frames"]) // config["action_repeat"]
+    updates = steps // learner["update_every_steps"]
+    return learner["hidden_dim"] <= COMPILED_WIDTH and updates >= COMPILED_UPDATES
 
 
 def make_memory(
@@ -260,6 +291,7 @@ def run(
     if directory.finished:
         print(f"{path} is finished; nothing to do", flush=True)
         return path
+    config = directory.config = settle_compile(config, directory.stored())
     with enough_memory(config):
         return _run(
             config,
@@ -339,7 +371,7 @@ def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str
         f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
         f"{count / 1e6:.2f} M parameters"
         + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory else "")
-        + f"\n"
-        f"  {path}",
+        + (", compiling the first update takes a minute" if config["compile"] is True else "")
+        + f"\n  {path}",
         flush=True,
     )

@@ -19,6 +19,8 @@ from run.cli.schema import LEARNERS, flatten
 from run.settings import NAME, RunSettings, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
 
+CHECKPOINT_FORMAT = 2  # 1: version 0.1, whose optimisers kept their moments as one vector
+
 # Overrides that the path names in a place of their own, so the variant need not.
 PLACED = {
     "agent",
@@ -170,19 +172,28 @@ class RunDirectory:
     def finished(self) -> bool:
         return (self.path / "result.json").exists()
 
-    def check(self) -> None:
-        """Refuse a directory that holds another setting."""
+    def stored(self) -> dict[str, Any] | None:
+        """The config that the run was started with; None where none was started yet."""
         try:
-            stored = yaml.safe_load((self.path / "config.yaml").read_text())
+            found = yaml.safe_load((self.path / "config.yaml").read_text())
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return None
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self.path / 'config.yaml'} cannot be read ({type(error).__name__}); "
                 "move the directory away or give variant=NAME"
             ) from error
+        return found if isinstance(found, dict) else {}
+
+    def check(self) -> None:
+        """Refuse a directory that holds another setting."""
+        stored = self.stored()
+        if stored is None:
+            return
         ignored = SILENT - PER_MACHINE | (PER_MACHINE if self.finished else set())
-        here, there = flatten(self.config), flatten(stored if isinstance(stored, dict) else {})
+        if self.config.get("compile") == "auto":  # continues as it was started
+            ignored |= {"compile"}
+        here, there = flatten(self.config), flatten(stored)
         there = {
             key: MOVED.get(value, value) if isinstance(value, str) else value
             for key, value in there.items()
@@ -244,7 +255,8 @@ class RunDirectory:
     def save_checkpoint(self, frame: int, payload: dict[str, Any]) -> None:
         """Write the new one, then drop all but the newest two: a crash costs at most one
         interval."""
-        save_torch(self.path / f"checkpoint_{frame}.pt", {"kind": "checkpoint", **payload})
+        labels = {"kind": "checkpoint", "format": CHECKPOINT_FORMAT}
+        save_torch(self.path / f"checkpoint_{frame}.pt", {**labels, **payload})
         for path in self.checkpoints()[2:]:
             path.unlink()
 
@@ -254,7 +266,7 @@ class RunDirectory:
         found = self.checkpoints()
         for path in found:
             try:
-                return load_torch(path, "checkpoint")
+                payload = load_torch(path, "checkpoint")
             except Unreadable as error:
                 aside = path.with_name(f"damaged_{path.name}")
                 print(
@@ -263,6 +275,13 @@ class RunDirectory:
                     flush=True,
                 )
                 path.rename(aside)
+                continue
+            if payload.get("format") != CHECKPOINT_FORMAT:
+                raise UserError(
+                    f"{path} was written by another version of this code, whose unfinished runs "
+                    "cannot be continued here; finish it there, or give variant=NAME to start anew"
+                )
+            return payload
         if found:
             raise UserError(
                 f"no checkpoint of {self.path} can be read; the same command starts again from frame 0"

@@ -62,7 +62,7 @@ class RunSettings:
     seed: Annotated[int, Interval(ge=0, le=2**32 - 1)]
     device: Device
     num_threads: Workers | None
-    compile: bool
+    compile: bool | Literal["auto"]
     cuda_graph: bool | Literal["auto"]
     tf32: bool
     run_root: Path

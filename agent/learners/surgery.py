@@ -75,9 +75,9 @@ class ProjectConflict(Surgery):
     summed.
     """
 
-    def __init__(self, *, p: Share | None, first: str | None, generator: Draws):
+    def __init__(self, *, p: Share | None, first: str | None, generator: Draws | None = None):
         super().__init__(generator=generator)
-        self.p, self.first, self.draws = p, first, generator
+        self.p, self.first, self.draws = p, first, generator or Draws(None)
 
     def __call__(self, grads: dict[str, Tensor]) -> Tensor:
         if self.p is not None and self.first is not None and len(grads) == 2:

@@ -120,8 +120,8 @@ class AnInfoNCE(nn.Module):
             return (a / self.temperature) @ b.T
         return pairwise(a, b, self.metric / self.temperature).neg_()
 
-    def forward(self, obs: Tensor, skill_index: Tensor, generator: Draws) -> Contrast:
-        u = generator.uniform(len(obs))
+    def forward(self, obs: Tensor, skill_index: Tensor, generator: Draws | None = None) -> Contrast:
+        u = (generator or Draws(None, obs.device)).uniform(len(obs))
         if torch.is_grad_enabled():
             return self.contrast(self.logits(obs), skill_index, u)
         features, pairs = self.features(obs), self.partners(skill_index, u)

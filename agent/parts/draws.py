@@ -19,14 +19,14 @@ class Draw(NamedTuple):
 
 
 class Draws:
-    """What one consumer draws, from a generator of its own.
+    """What one consumer draws, from a generator of its own; None is torch's global one.
 
     A compiled or captured update is a function of tensors. What it draws is noted once (`noting`),
     drawn in the same order before every call (`draw`), and handed out inside it (`hand_out`).
     """
 
     def __init__(self, generator: torch.Generator | None, device: torch.device | str = "cpu"):
-        self.generator, self.device = generator, torch.device(device)  # meta has no generator
+        self.generator, self.device = generator, torch.device(device)
         self.noted: list[Draw] | None = None
         self.given: list[Tensor] | None = None
 

@@ -33,6 +33,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from agent.learners.surgery import EPS, ProjectConflict, SumGradients
+from agent.parts.draws import Draws
 from analysis.theory.critics import (
     RELATIONS,
     amped_run,
@@ -86,7 +87,7 @@ def make_surgery(p: float | None, generator: torch.Generator) -> ProjectConflict
     return (
         SumGradients()
         if p is None
-        else ProjectConflict(p=p, first="diversity", generator=generator)
+        else ProjectConflict(p=p, first="diversity", generator=Draws(generator))
     )
 
 

@@ -30,6 +30,7 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean
+from agent.parts.draws import Draws
 from analysis.theory.study import Row, panels, run
 from utils import Streams
 
@@ -73,7 +74,7 @@ def objective(
 ) -> Tensor:
     """The mean of the bracket in Eq. 4 with one random positive per anchor, which is minus the
     loss; or the mean of another field, such as `ratio`."""
-    result = module(states, skill, generator)
+    result = module(states, skill, Draws(generator))
     return masked_mean(getattr(result, field), result.valid)
 
 

@@ -23,6 +23,7 @@ from agent.parts.contrast import (
 )
 from agent.parts.contrast import cpc_loss as cpc_loss_of_cosines
 from agent.parts.curiosity import RND
+from agent.parts.draws import Draws
 from agent.parts.moments import RunningMoments
 from agent.parts.particles import (
     NeighbourSettings,
@@ -599,7 +600,7 @@ def test_contrast_equals_the_loop_of_eq4(metric, denominator, positive, numerics
         module.matrix.data = matrix = torch.eye(4) + 0.4 * normal(4, 4)
     index = torch.tensor([0, 1, 0, 0, 1, 1, 2, 0, 2, 1, 3])  # the last one is alone with its skill
     obs, u = normal(11, 3), uniform(11, seed=5)
-    result = module(obs, index, torch.Generator().manual_seed(5))  # draws the same u
+    result = module(obs, index, Draws(torch.Generator().manual_seed(5)))  # draws the same u
 
     partner = (
         random_partner(index, 4, u).tolist()

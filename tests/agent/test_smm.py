@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from agent.parts.draws import Draws
 from tests.kit.configs import composed
 from tests.kit.objectives import (
     SKILLS,
@@ -100,7 +101,7 @@ def test_the_divergence_by_hand():
     vae.mean, vae.log_var = Fixed([[1.0, 0.0]]), Fixed([[0.0, math.log(4)]])
     vae.decode = Fixed(torch.zeros(1, 8))
     # (1 + 1 - 0 - 1) / 2 + (0 + 4 - log 4 - 1) / 2
-    close(vae(torch.zeros(1, 8), None)[1], [0.5 + 1.5 - math.log(2)])
+    close(vae(torch.zeros(1, 8), Draws(None))[1], [0.5 + 1.5 - math.log(2)])
 
 
 def reward_for_telling(sign):

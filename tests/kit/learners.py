@@ -61,7 +61,8 @@ def make_ppo(*words: str, streams=("a", "b"), surgery="sum", skills=SKILLS, seed
     config = composed(
         "pretrain", "preset=smoke", "agent=amped", "domain=tree_maze", f"surgery={surgery}", *words
     )
-    config["surgery"] |= {"first": "a", "p": 0.5}
+    if surgery == "pcgrad":
+        config["surgery"] |= {"first": "a", "p": 0.5}
     torch.manual_seed(seed)
     return make_learner(config, MAZE, skills, streams, Streams(seed))
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from agent.base import TaskReward
 from agent.learners.ddpg import DDPG, clipped_noise
 from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.parts.draws import Draws
 from agent.parts.networks import Actor, Critic
 from tests.kit.learners import (
     ACT,
@@ -195,16 +196,16 @@ def test_the_target_starts_as_the_critic_and_takes_no_gradient():
 
 def test_noise_is_normal_and_clipped_where_a_clip_is_given():
     mean, g = torch.zeros(50_000, 1), torch.Generator().manual_seed(0)
-    free = clipped_noise(mean, 0.2, None, g)
+    free = clipped_noise(mean, 0.2, None, Draws(g))
     assert free.std().item() == pytest.approx(0.2, rel=0.02) and abs(free.mean()) < 0.005
     assert (free.abs() > 0.3).float().mean().item() == pytest.approx(0.1336, abs=0.01)  # 1.5 sigma
-    clipped = clipped_noise(mean, 0.2, 0.3, torch.Generator().manual_seed(0))
+    clipped = clipped_noise(mean, 0.2, 0.3, Draws(torch.Generator().manual_seed(0)))
     torch.testing.assert_close(clipped, free.clamp(-0.3, 0.3))
 
 
 def test_the_action_is_clipped_and_its_gradient_passes_straight_through():
     mean = torch.tensor([[-0.999, 0.0, 0.999]], requires_grad=True)
-    action = clipped_noise(mean.expand(200, 3), 0.2, 0.3, torch.Generator().manual_seed(1))
+    action = clipped_noise(mean.expand(200, 3), 0.2, 0.3, Draws(torch.Generator().manual_seed(1)))
     limit = 1 - 1e-6
     assert action[:, 0].min().item() == pytest.approx(-limit, abs=1e-7) and action.abs().max() < 1
     assert (action[:, 2] > limit - 1e-6).sum() > 50
@@ -624,7 +625,7 @@ def test_learning_continues_from_a_checkpoint_bit_for_bit(heads):
     def build(seed, init):
         rng = Streams(seed)
         torch.manual_seed(init)
-        surgery = ProjectConflict(p=0.6, first="diversity", generator=rng.torch("surgery"))
+        surgery = ProjectConflict(p=0.6, first="diversity", generator=Draws(rng.torch("surgery")))
         return rng, DDPG(
             obs_dim=OBS,
             action_dim=ACT,

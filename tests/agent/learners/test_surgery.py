@@ -18,6 +18,7 @@ from agent.learners.surgery import (
     similarity,
     split_grad,
 )
+from agent.parts.draws import Draws
 from agent.parts.networks import Critic
 from run.build import make_surgery
 from tests.kit.configs import composed
@@ -36,7 +37,7 @@ def normal(*shape, seed=0):
 
 
 def surgery(p, first="diversity", seed=0):
-    return ProjectConflict(p=p, first=first, generator=torch.Generator().manual_seed(seed))
+    return ProjectConflict(p=p, first=first, generator=Draws(torch.Generator().manual_seed(seed)))
 
 
 def surgery_of(*words):

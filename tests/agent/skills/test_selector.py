@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from agent.parts.draws import Draws
 from agent.skills.selector import (
     ReleaseSelector,
     SkillSAC,
@@ -53,7 +54,7 @@ def sac(**settings) -> SkillSAC:
 
 def release(**settings) -> ReleaseSelector:
     torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(7)
+    generator = Draws(torch.Generator().manual_seed(7))
     return ReleaseSelector(**{**NETWORK, "grad_clip": 10.0, "generator": generator, **settings})
 
 
