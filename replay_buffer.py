@@ -52,13 +52,11 @@ class ReplayBuffer:
                 f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more"
             )
         self.legacy_skill = skill_index == "legacy"
-        self.capacity, self.nstep, self.gamma, self.rng, self.device = (
-            capacity,
-            nstep,
-            gamma,
-            rng,
-            device,
-        )
+        self.capacity = capacity
+        self.nstep = nstep
+        self.gamma = gamma
+        self.rng = rng
+        self.device = device
         self.fields = {
             "obs": np.zeros((capacity, obs_dim), np.float32),
             "action": np.zeros((capacity, action_dim), np.float32),
@@ -96,12 +94,10 @@ class ReplayBuffer:
     ) -> None:
         """One step out of the current row; skill and action enter together."""
         f, row = self.fields, self.head
-        f["action"][row], f["skill"][row], f["reward"][row, 0], f["discount"][row, 0] = (
-            action,
-            skill,
-            reward,
-            discount,
-        )
+        f["action"][row] = action
+        f["skill"][row] = skill
+        f["reward"][row, 0] = reward
+        f["discount"][row, 0] = discount
         self.head = (row + 1) % self.capacity
         step = int(f["episode_step"][row]) + 1
         self._place(next_obs, step)

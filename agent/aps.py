@@ -49,9 +49,8 @@ class APS(Objective):
         self.opt = self.adam("phi", self.phi.parameters(), lr)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
-        cosine = (
-            F.normalize(self.phi(batch.next_obs), dim=1) @ batch.skill.T
-        )  # (B, B): states, tasks of unit length
+        # (B, B): states, tasks of unit length
+        cosine = F.normalize(self.phi(batch.next_obs), dim=1) @ batch.skill.T
         loss = -cosine.diagonal().mean()
         descend(loss, self.opt)
         nearest = cosine.detach().argmax(1) == torch.arange(len(cosine), device=cosine.device)

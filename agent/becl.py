@@ -61,7 +61,6 @@ class BeCL(Objective):
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
         contrast = self.contrast(batch.next_obs, batch.skill.argmax(1), self.generator)
-        mean = masked_mean(
-            contrast.ratio, contrast.valid
-        )  # for anchors alone with their skill: it favours nothing
+        # For anchors alone with their skill: it favours nothing.
+        mean = masked_mean(contrast.ratio, contrast.valid)
         return {"diversity": contrast.ratio.where(contrast.valid, mean).unsqueeze(1)}, {}

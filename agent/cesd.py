@@ -84,11 +84,9 @@ class CeSD(Objective):
         neighbours: NeighbourSettings,
     ):
         super().__init__()
-        self.constrain_factor, self.iterations, self.temperature = (
-            constrain_factor,
-            sinkhorn_iterations,
-            temperature,
-        )
+        self.constrain_factor = constrain_factor
+        self.iterations = sinkhorn_iterations
+        self.temperature = temperature
         self.skill_dim, self.generator = skill_dim, generator
         self.encoder = TransitionEncoder(
             obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
@@ -123,20 +121,17 @@ class CeSD(Objective):
         cluster = F.one_hot(index, self.skill_dim).to(features.dtype)  # (B, n)
         self.hints = {"cluster": cluster}  # CeSDLearner: head i learns from cluster i
         entropy, large = self.entropy(features, index)
-        strangers = (cluster * (1 - batch.skill)).sum(
-            0
-        )  # (n,): members of cluster i under a skill other than i
+        # (n,): members of cluster i under a skill other than i
+        strangers = (cluster * (1 - batch.skill)).sum(0)
         constraint = (1 / (1 + strangers))[index].unsqueeze(1).where(large, 0.0)
         share = cluster.mean(0)
         return {"exploration": entropy + self.constrain_factor * constraint}, {
             "cesd/entropy": entropy.mean(),
             "cesd/constraint": constraint.mean(),
-            "cesd/purity": (cluster * batch.skill)
-            .sum(1)
-            .mean(),  # rows in their own skill's cluster (chance: 1 / n)
-            "cesd/large": large.float().mean(),  # rows that are rewarded at all
+            "cesd/purity": (cluster * batch.skill).sum(1).mean(),
+            "cesd/large": large.float().mean(),
             "cesd/balance": torch.special.entr(share).sum() / max(math.log(self.skill_dim), 1e-8),
-        }  # 1: equal clusters
+        }
 
 
 # -------------------------------------------------------- its learner: one value function per skill
@@ -183,10 +178,8 @@ class CeSDLearner(DDPG):
     """
 
     def __init__(self, *, skill_dim: int, legacy_head_init: bool, **settings):
-        self.heads, self.legacy_head_init = (
-            skill_dim,
-            legacy_head_init,
-        )  # make_critic is called by the base
+        # The base class's constructor calls make_critic, which reads these two.
+        self.heads, self.legacy_head_init = skill_dim, legacy_head_init
         super().__init__(skill_dim=skill_dim, **settings)
 
     def make_critic(self, obs_dim: int, skill_dim: int, action_dim: int, **sizes) -> nn.Module:
@@ -199,9 +192,8 @@ class CeSDLearner(DDPG):
         return critic(obs, action)
 
     def _columns(self) -> list[list[int]]:
-        return [
-            list(range(self.heads))
-        ]  # the one stream's targets: each head's own bootstrap, (B, n)
+        # The one stream's targets: each head's own bootstrap, (B, n).
+        return [list(range(self.heads))]
 
     def critic_losses(
         self, batch: Batch, targets: dict[str, Tensor], hints: dict[str, Tensor]

@@ -80,11 +80,10 @@ class CIC(Objective):
     def _log_likelihood(self, batch: Batch) -> Tensor:
         """log q(tau | z) against the mean over the batch's transitions (AMPED's Eq. 3): (B, 1), at
         most log B."""
-        skill, transition = (
-            self.encoder.skill(batch.skill),
-            self.encoder.pair(batch.obs, batch.next_obs),
-        )
+        skill = self.encoder.skill(batch.skill)
+        transition = self.encoder.pair(batch.obs, batch.next_obs)
+        # (B, B)
         logits = (
             F.normalize(skill, dim=1) @ F.normalize(transition, dim=1).T / self.encoder.temperature
-        )  # (B, B)
+        )
         return logits.log_softmax(1).diagonal().unsqueeze(1) + math.log(len(logits))

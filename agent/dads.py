@@ -97,9 +97,10 @@ class DADS(Objective):
             )
             log_q = self.log_q(states, changes, skills.flatten(0, 1))
             others.append(log_q.view(len(skills), -1))
+        # (L, B)
         margin = (torch.cat(others) - self.log_q(state, change, batch.skill)).clamp(
             -self.clip, self.clip
-        )  # (L, B)
+        )
         reward = math.log(self.count + 1) - torch.cat(
             [torch.zeros_like(margin[:1]), margin]
         ).logsumexp(0)

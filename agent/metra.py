@@ -68,9 +68,8 @@ class METRA(Objective):
         if not self.discrete:
             return skill
         d = skill.shape[1]
-        return (skill - skill.mean(1, keepdim=True)) * (
-            d / max(d - 1, 1)
-        )  # 1 at the skill, -1 / (d - 1) elsewhere
+        # 1 at the skill, -1 / (d - 1) elsewhere
+        return (skill - skill.mean(1, keepdim=True)) * (d / max(d - 1, 1))
 
     def step(self, batch: Batch) -> Tensor:
         return self.phi(batch.next_obs_1) - self.phi(batch.obs)  # (B, d)
@@ -80,14 +79,12 @@ class METRA(Objective):
         along = (step * self.direction(batch.skill)).sum(1)  # (B,)
         square = step.square()
         square = square.mean(1) if self.constraint == "mean" else square.sum(1)
-        room = (1 - square).clamp(
-            max=self.slack
-        )  # negative where broken; beyond the slack more room is worth nothing
+        # Negative where broken; beyond the slack more room is worth nothing.
+        room = (1 - square).clamp(max=self.slack)
         loss = -(along + self.log_lambda.detach().exp() * room).mean()
         descend(loss, self.phi_opt)
-        descend(
-            self.log_lambda * room.detach().mean(), self.lambda_opt
-        )  # on log lambda, as in the public code
+        # On log lambda, as in the public code.
+        descend(self.log_lambda * room.detach().mean(), self.lambda_opt)
         return {
             "metra/loss": loss.detach(),
             "metra/violation": (square.detach() > 1).float().mean(),

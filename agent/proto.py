@@ -74,9 +74,8 @@ class ProtoRL(Objective):
         self.prototypes = Prototypes(pred_dim, num_protos)
         self.opt = self.adam("proto", self.parameters(), lr)
         self.slow_predictor = copy.deepcopy(self.predictor).requires_grad_(False)
-        self.register_buffer(
-            "queue", torch.zeros(queue.queue_size, pred_dim)
-        )  # until filled: the origin, at distance 1
+        # Until filled: the origin, at distance 1.
+        self.register_buffer("queue", torch.zeros(queue.queue_size, pred_dim))
         self.register_buffer("enqueued", torch.zeros((), dtype=torch.long))
         self.temperature, self.sinkhorn_iterations = temperature, sinkhorn_iterations
         self.tau, self.generator = encoder_target_tau, generator
@@ -84,9 +83,8 @@ class ProtoRL(Objective):
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         with torch.no_grad():
-            self.prototypes.weight.copy_(
-                F.normalize(self.prototypes.weight, dim=1)
-            )  # else they grow and slow down
+            # Else they grow and slow down.
+            self.prototypes.weight.copy_(F.normalize(self.prototypes.weight, dim=1))
             codes = self.prototypes(self.slow_predictor(batch.next_obs)) / self.temperature
             codes = sinkhorn(codes, self.sinkhorn_iterations)  # (B, K)
         scores = self.prototypes(self.projector(self.predictor(batch.obs))) / self.temperature
@@ -98,9 +96,8 @@ class ProtoRL(Objective):
                 list(self.slow_predictor.parameters()), list(self.predictor.parameters()), self.tau
             )
             usage = guess.exp().mean(0)
-            in_use = torch.special.entr(usage).sum().exp() / len(
-                usage
-            )  # perplexity / K: 1 = all used alike
+            # Perplexity / K: 1 = all used alike.
+            in_use = torch.special.entr(usage).sum().exp() / len(usage)
         return {"proto/loss": loss.detach(), "proto/in_use": in_use}
 
     @torch.no_grad()

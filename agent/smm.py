@@ -82,11 +82,9 @@ class SMM(Objective):
         sign: Literal["paper", "release"],
     ):
         super().__init__()
-        self.generator, self.density_weight, self.prior_entropy = (
-            generator,
-            density_weight,
-            math.log(skill_dim),
-        )
+        self.generator = generator
+        self.density_weight = density_weight
+        self.prior_entropy = math.log(skill_dim)
         self.sign = 1 if sign == "paper" else -1
         self.discriminator = SkillDiscriminator(obs_dim, skill_dim, hidden_dim=hidden_dim)
         self.density = VAEDensity(obs_dim + skill_dim, density)

@@ -49,11 +49,9 @@ def make_runner(path: Path, *overrides: str) -> Runner:
     parts = make_parts(config, config["domain"]["primal_task"], torch.device("cpu"))
     logger = Logger(path, use_tb=False, use_wandb=False, project="", name="", config=config)
     runner = Runner(config, RunDirectory(path, config), parts, logger, {})
-    runner.started, runner.resumed_at, runner.bar = (
-        time.monotonic(),
-        0,
-        SimpleNamespace(update=lambda frames: None),
-    )
+    runner.started = time.monotonic()
+    runner.resumed_at = 0
+    runner.bar = SimpleNamespace(update=lambda frames: None)
     for _ in range(WARM_UP):
         runner._advance()
     return runner

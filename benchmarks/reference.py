@@ -82,19 +82,15 @@ class Reference:
     their numbers."""
 
     def __init__(self, learner: DDPG, objective: AMPED, rng: Streams):
-        contrast, encoder, rnd, entropy = (
-            objective.contrast,
-            objective.encoder,
-            objective.rnd,
-            objective.entropy,
-        )
+        contrast = objective.contrast
+        encoder = objective.encoder
+        rnd = objective.rnd
+        entropy = objective.entropy
         self.embed, self.head = like(contrast.embed), like(contrast.head)
         self.log_metric = nn.Parameter(contrast.log_metric.detach().clone())
-        self.state, self.predict, self.skill = (
-            like(encoder.state),
-            like(encoder.predict),
-            like(encoder.skill),
-        )
+        self.state = like(encoder.state)
+        self.predict = like(encoder.predict)
+        self.skill = like(encoder.skill)
         self.predictor, self.frozen = like(rnd.predictor), like(rnd.target)
         self.actor = nn.Sequential(
             trunk_like(learner.actor.trunk), like(learner.actor.head), nn.Tanh()
@@ -110,21 +106,17 @@ class Reference:
 
         self.contrast_opt = adam(self.embed, self.head, self.log_metric)
         self.encoder_opt = adam(self.state, self.predict, self.skill)
-        self.rnd_opt, self.actor_opt, self.critic_opt = (
-            adam(self.predictor),
-            adam(self.actor),
-            adam(self.critic),
-        )
+        self.rnd_opt = adam(self.predictor)
+        self.actor_opt = adam(self.actor)
+        self.critic_opt = adam(self.critic)
         self.draw, self.coin, self.noise = (
             rng.torch(name) for name in ("objective", "surgery", "learn")
         )
         self.temperature, self.cpc_temperature = contrast.temperature, encoder.temperature
-        self.alpha, self.beta, self.k, self.clip = (
-            objective.alpha,
-            objective.beta,
-            entropy.k,
-            entropy.clip,
-        )
+        self.alpha = objective.alpha
+        self.beta = objective.beta
+        self.k = entropy.k
+        self.clip = entropy.clip
         self.tau, self.stddev, self.stddev_clip = learner.tau, learner.stddev, learner.stddev_clip
         self.p = learner.critic_surgery.p
 
@@ -268,9 +260,8 @@ class Reference:
             torch.cat([batch.obs, batch.skill], 1), self.act(batch.obs, batch.skill)
         )
         loss = -torch.min(q1, q2).mean()
-        self.descend(
-            loss, self.actor_opt
-        )  # the critic's weights get gradients too, which its next step forgets
+        # The critic's weights get gradients too, which its next step forgets.
+        self.descend(loss, self.actor_opt)
         return {"actor/loss": loss.detach()}
 
     def descend(self, loss: Tensor, optimizer: torch.optim.Adam) -> None:

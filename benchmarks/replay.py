@@ -74,11 +74,9 @@ def loop_sample(memory: ReplayBuffer, size: int) -> Batch:
 def measure(repeats: int, filled: int = FILLED) -> dict[str, float]:
     """Milliseconds per batch of 1024, microseconds per step added, at `filled` transitions."""
     memory = filled_memory(filled)
-    action, skill, obs = (
-        np.zeros(6, np.float32),
-        np.eye(SKILLS, dtype=np.float32)[0],
-        np.zeros(24, np.float32),
-    )
+    action = np.zeros(6, np.float32)
+    skill = np.eye(SKILLS, dtype=np.float32)[0]
+    obs = np.zeros(24, np.float32)
 
     def add() -> None:
         memory.begin(obs)

@@ -158,9 +158,8 @@ class Array(NamedTuple):
 
     phase: str
     packs: list[list[Run]]
-    after: (
-        str | int | None
-    )  # a job id, or the position of a pack among all new pre-trainings; None: free
+    # A job id, or the position of a pack among all new pre-trainings; None: free.
+    after: str | int | None
 
 
 def chunks(items: list, size: int) -> list[list]:

@@ -55,13 +55,8 @@ SILENT = {
     "skills.workers",
     "overrides",  # the words of the command, which a run keeps and which may come in any order
 }
-PER_MACHINE = {
-    "device",
-    "num_threads",
-    "compile",
-    "tf32",
-    "eval_envs",
-}  # may move bits: fixed until a run ends
+# May move bits: fixed until a run ends.
+PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs"}
 
 
 def of_the_method(key: str, config: dict[str, Any]) -> bool:
@@ -89,9 +84,8 @@ def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: b
             continue
         parts.append(re.sub(r"[^\w.,=+~-]+", "_", override))
     name = ",".join([config["preset"]["name"], *sorted(parts)])
-    if (
-        len(name.encode()) > 120
-    ):  # letters of other alphabets take up to four bytes, a file name has 255
+    # Letters of other alphabets take up to four bytes, a file name has 255.
+    if len(name.encode()) > 120:
         name = f"{name.encode()[:100].decode(errors='ignore')}~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return name
 
@@ -113,9 +107,8 @@ def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
         parts = [config["domain"]["name"], *parts]
     else:
         parts = [config["task"]["name"], *parts, skills_name(config)]
-    if wrong := [
-        part for part in parts if not is_name(part)
-    ]:  # whatever the configs hold: never out of run_root
+    # Whatever the configs hold: never out of run_root.
+    if wrong := [part for part in parts if not is_name(part)]:
         raise UserError(f"{wrong[0]!r} cannot be a directory of a run; it must be {NAME.words}")
     return Path(config["run_root"], config["phase"], *parts, f"seed_{config['seed']}")
 

@@ -74,9 +74,8 @@ def test_an_update_holds_no_more_than_three_pairwise_matrices_at_a_time():
     amped = cost.updater("amped", "preset=cpu")
     amped()  # optimisers get their state, gradients their place
     _, largest = update.allocations(amped)
-    assert (
-        largest <= 3 * 4 * amped.learner.batch_size**2
-    )  # bytes; as many rows as hidden units, as at the paper's size
+    # Bytes; as many rows as hidden units, as at the paper's size.
+    assert largest <= 3 * 4 * amped.learner.batch_size**2
 
 
 def test_the_paper_size_update_stays_within_93_gflop():

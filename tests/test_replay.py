@@ -25,9 +25,8 @@ def odd_lengths(count, longest, seed=3):
 @pytest.mark.parametrize(("nstep", "capacity"), [(1, 3), (1, 17), (3, 5), (3, 23), (5, 31)])
 def test_every_row_drawn_is_a_whole_transition_of_one_episode(nstep, capacity, skill_index):
     diary = Diary(nstep=nstep, capacity=capacity, skill_index=skill_index)
-    lengths = odd_lengths(
-        40, 9
-    )  # mean 5: the ring wraps several times, and some episodes are shorter than n
+    # Mean 5: the ring wraps several times, and some episodes are shorter than n.
+    lengths = odd_lengths(40, 9)
     assert min(lengths) < max(nstep, 2) and sum(lengths) > 5 * capacity
     for i, length in enumerate(lengths):
         for moment, _ in enumerate(diary.play(length, terminal=i % 3 == 0)):
@@ -132,9 +131,8 @@ def test_a_true_terminal_stops_the_bootstrap_and_a_time_limit_does_not(last_disc
     assert 0 < at_end.sum() < 200
     np.testing.assert_allclose(batch.discount[at_end], bootstrap, rtol=1e-6)
     np.testing.assert_allclose(batch.discount[~at_end], 0.970299, rtol=1e-6)
-    np.testing.assert_allclose(
-        batch.reward, 2.9701, rtol=1e-6
-    )  # the rewards before the end all count
+    # The rewards before the end all count.
+    np.testing.assert_allclose(batch.reward, 2.9701, rtol=1e-6)
 
 
 def test_partial_discounts_weigh_the_rewards_that_follow():
@@ -257,9 +255,8 @@ def test_a_checkpoint_holds_no_row_that_was_never_filled():
 @pytest.mark.parametrize(("obs_dim", "action_dim", "limit"), [(24, 6, 0.25e9), (78, 12, 0.5e9)])
 def test_a_million_rows_fit_in_memory(obs_dim, action_dim, limit):
     memory = make(obs_dim=obs_dim, action_dim=action_dim, skill_dim=16, capacity=1_000_000)
-    least = 1_000_000 * (
-        4 * obs_dim + 4 * action_dim + 16
-    )  # observations once, float32; skills in bytes
+    # Observations once, float32; skills in bytes.
+    least = 1_000_000 * (4 * obs_dim + 4 * action_dim + 16)
     assert least < memory.nbytes <= limit
 
 

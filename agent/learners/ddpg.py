@@ -128,19 +128,15 @@ class DDPG(Learner):
         self.actor_surgery = surgery if surgery_scope in ("actor", "all") else SumGradients()
         self.device, self.act_rng = rng.device, rng.numpy("act")
         self.learn_rng = Draws(rng.torch("learn"), rng.device)
-        self.batch_size, self.tau, self.stddev, self.stddev_clip = (
-            batch_size,
-            critic_target_tau,
-            stddev,
-            stddev_clip,
-        )
+        self.batch_size = batch_size
+        self.tau = critic_target_tau
+        self.stddev = stddev
+        self.stddev_clip = stddev_clip
         self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
         self.init_critic, self.init_heads, self.sync_target = init_critic, init_heads, sync_target
         self.frozen = frozen
-        self.conflict_every_updates, self.conflict_samples = (
-            conflict_every_updates,
-            conflict_samples,
-        )
+        self.conflict_every_updates = conflict_every_updates
+        self.conflict_samples = conflict_samples
         self.capture: Capture | None = None  # how `learn` runs an update; None: as it stands here
         self.to(self.device)
 

@@ -132,11 +132,9 @@ class PPO(Learner):
         self.value_weight, self.entropy_weight = value_weight, entropy_weight
         self.epochs, self.minibatches = epochs, minibatches
         self.objective_epochs, self.fresh_rollouts = objective_epochs, fresh_rollouts
-        self.device, self.act_rng, self.shuffle_rng = (
-            rng.device,
-            rng.numpy("act"),
-            Draws(rng.torch("shuffle"), rng.device),
-        )
+        self.device = rng.device
+        self.act_rng = rng.numpy("act")
+        self.shuffle_rng = Draws(rng.torch("shuffle"), rng.device)
         self.to(self.device)
 
     # --------------------------------------------------------------------------------------- acting

@@ -93,9 +93,8 @@ class AnInfoNCE(nn.Module):
         self.positive, self.numerics = settings.positive, settings.numerics
         self.temperature, self.num_skills = settings.temperature, skill_dim
         if self.metric_kind == "diag":
-            self.log_metric = nn.Parameter(
-                torch.zeros(skill_dim)
-            )  # exp keeps it positive; starts at 1
+            # Its exponential is positive, and starts at 1.
+            self.log_metric = nn.Parameter(torch.zeros(skill_dim))
         elif self.metric_kind == "full":
             self.matrix = nn.Parameter(torch.eye(skill_dim))
         else:
@@ -156,11 +155,8 @@ class AnInfoNCE(nn.Module):
     ) -> Contrast:
         """`logits` (R, B) are the anchors `rows` against the batch; `partner` and `valid` are the
         whole batch's."""
-        own, itself, chosen = (
-            skill_index[rows],
-            rows.unsqueeze(1),
-            partner[rows].unsqueeze(1),
-        )  # (R,), (R, 1), (R, 1)
+        # (R,), (R, 1), (R, 1)
+        own, itself, chosen = skill_index[rows], rows.unsqueeze(1), partner[rows].unsqueeze(1)
         positive = logits.gather(1, chosen)
         if self.denominator == "all":
             below = logits.scatter(1, itself, -torch.inf)
@@ -239,9 +235,8 @@ class TransitionEncoder(nn.Module):
     def loss(self, obs: Tensor, next_obs: Tensor, skill_index: Tensor) -> tuple[Tensor, Tensor]:
         """CPC loss, and how often a transition's own skill has the largest cosine (chance: 1 /
         n)."""
-        skills = self.skill(
-            self.all_skills
-        )  # (n, n): one-hot skills pass the network as n rows, not B
+        # (n, n): one-hot skills pass the network as n rows, not B
+        skills = self.skill(self.all_skills)
         return self._loss(self.pair(obs, next_obs), skills, skill_index)
 
     def loss_continuous(

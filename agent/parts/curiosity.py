@@ -27,9 +27,8 @@ class RND(nn.Module):
 
     def __init__(self, in_dim: int, *, hidden_dim: int, out_dim: int):
         super().__init__()
-        self.normalize = nn.BatchNorm1d(
-            in_dim, affine=False, track_running_stats=False
-        )  # batch statistics, always
+        # batch statistics, always
+        self.normalize = nn.BatchNorm1d(in_dim, affine=False, track_running_stats=False)
         self.predictor = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
         self.target = mlp(in_dim, hidden_dim, hidden_dim, out_dim).requires_grad_(False)
         self.moments = RunningMoments()

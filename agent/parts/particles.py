@@ -25,17 +25,17 @@ def nearest_distances(x: Tensor, pool: Tensor, k: int, used: Tensor | None = Non
     """
     a = x.double()
     b = a if pool is x else pool.double()
-    square = b.square().sum(
-        1
-    )  # of the pool alone: what a row adds to all its distances moves no neighbour
+    # Of the pool alone: what a row adds to all its distances moves no neighbour.
+    square = b.square().sum(1)
     if used is not None:
         square = square.masked_fill(torch.arange(len(pool), device=pool.device) >= used, torch.inf)
+    # (B, k), never a (B, N, c)
     index = torch.cat(
         [
             torch.addmm(square, strip, b.T, alpha=-2).topk(k, largest=False, sorted=False).indices
             for strip in a.split(STRIP)
         ]
-    )  # (B, k), never a (B, N, c)
+    )
     d = (x.unsqueeze(1) - pool[index]).square().sum(2).sqrt()
     if used is not None:  # rows not filled yet count as distance 0
         d = d.where(index < used, torch.zeros_like(d))
@@ -79,9 +79,8 @@ class ParticleEntropy(nn.Module):
         if self.form == "paper":
             k = min(self.k, len(pool) - own)
             d = nearest_distances(x, pool, k + own, used)[:, int(own) :]
-            return torch.log(
-                (d / self._scale(d)).sum(1, keepdim=True) + 1e-8
-            )  # coinciding particles: not -inf
+            # Coinciding particles: not -inf.
+            return torch.log((d / self._scale(d)).sum(1, keepdim=True) + 1e-8)
         d = nearest_distances(x, pool, min(self.k, len(pool)), used)
         d = (d / self._scale(d) - self.clip).clamp(min=0)
         return torch.log1p(d.mean(1, keepdim=True))  # (B, 1)

@@ -13,9 +13,8 @@ def sinkhorn(scores: Tensor, iterations: int) -> Tensor:
     prototype starves."""
     log_q = scores
     for _ in range(iterations):
-        log_q = log_q - log_q.logsumexp(
-            0, keepdim=True
-        )  # columns: every prototype gets the same share
+        # Columns: every prototype gets the same share.
+        log_q = log_q - log_q.logsumexp(0, keepdim=True)
         log_q = log_q - log_q.logsumexp(1, keepdim=True)  # rows: every sample is assigned once
     return log_q.exp()
 

@@ -321,10 +321,8 @@ class Selector(Greedy):
     def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
         if self.due(step, first):
             logits = self.logits(obs)
-            self.favourites, self.many = (
-                logits.argmax(1),
-                np.stack([self.draw(each, step) for each in logits]),
-            )
+            self.favourites = logits.argmax(1)
+            self.many = np.stack([self.draw(each, step) for each in logits])
         for favourite, skill in zip(self.favourites, self.many, strict=True):
             self._count(int(favourite), skill)
         return self.many

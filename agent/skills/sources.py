@@ -147,9 +147,8 @@ class Switching(SkillSource):
         return self.skill
 
     def select_many(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
-        if self.due(
-            step, first
-        ):  # episodes side by side start together, so a checkpoint needs no skill of theirs
+        # Episodes side by side start together, so a checkpoint needs no skill of theirs.
+        if self.due(step, first):
             self.many = np.stack([self.space.sample(self.rng) for _ in obs])
         return self.many
 

@@ -105,10 +105,8 @@ def draw_figure(
     width, height = side + columns * (wide + gap), count * (tall + head) + gap + foot
     figure = Figure(figsize=(width, height), dpi=100)
     for i, panel in enumerate(panels):
-        left, bottom = (
-            side + i % columns * (wide + gap),
-            height - (i // columns + 1) * (tall + head),
-        )
+        left = side + i % columns * (wide + gap)
+        bottom = height - (i // columns + 1) * (tall + head)
         draw_panel(
             figure.add_axes((left / width, bottom / height, wide / width, tall / height)), panel
         )

@@ -16,13 +16,11 @@ from envs.maze.core import MAX_ACTION, SUCCESS, MazeBatch
 from envs.maze.geometry import EPISODE_STEPS, walls
 
 TILE, MARGIN = 24, 3  # pixels per cell, and around the box
-FLOOR, WALL, PATH, GOAL, AGENT = (
-    (255, 255, 255),
-    (0, 0, 0),
-    (90, 140, 220),
-    (60, 170, 80),
-    (210, 50, 40),
-)
+FLOOR = (255, 255, 255)
+WALL = (0, 0, 0)
+PATH = (90, 140, 220)
+GOAL = (60, 170, 80)
+AGENT = (210, 50, 40)
 
 # name in gymnasium -> what MazeBatch is told
 IDS: dict[str, dict[str, Any]] = {
@@ -63,11 +61,9 @@ class MazeEnv(gymnasium.Env):
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"unknown render_mode {render_mode!r}; choose from rgb_array, None")
         self.batch = MazeBatch(maze, goal=goal, dense=dense, legacy_corner=legacy_corner)
-        self.max_steps, self.done_on_success, self.render_mode = (
-            max_steps,
-            done_on_success,
-            render_mode,
-        )
+        self.max_steps = max_steps
+        self.done_on_success = done_on_success
+        self.render_mode = render_mode
         self._walls = walls(maze)
         # how far a corner that leaks can lead out of the box
         slack = max_steps * MAX_ACTION if legacy_corner else 0.0

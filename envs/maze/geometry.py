@@ -103,11 +103,9 @@ class Geometry:
     collisions."""
 
     def __init__(self, plan: Plan):
-        self.pairs, self.start, self.goals = (
-            plan.pairs,
-            np.array([plan.start]),
-            np.array(plan.goals),
-        )
+        self.pairs = plan.pairs
+        self.start = np.array([plan.start])
+        self.goals = np.array(plan.goals)
         self._cells = {cell for pair in plan.pairs for cell in pair}
         self.cells = np.array(sorted(self._cells))  # (C, 2)
         self.low, self.high = self.cells.min(0) - 0.5, self.cells.max(0) + 0.5  # the bounding box

@@ -81,9 +81,8 @@ def test_exploration_by_hand():
     objective._entropy, objective._novelty = (
         lambda _, v=v: torch.full((SIZE, 1), v) for v in (0.5, 4.0)
     )
-    close(
-        objective.rewards(make_batch())[0]["exploration"], np.full((SIZE, 1), 13.0)
-    )  # 2 * 0.5 + 3 * 4
+    # 2 * 0.5 + 3 * 4
+    close(objective.rewards(make_batch())[0]["exploration"], np.full((SIZE, 1), 13.0))
 
 
 @pytest.mark.parametrize(

@@ -266,14 +266,8 @@ def test_tasks_are_random_until_the_warmup_is_over_and_refit_every_interval_afte
         tasks.append(skills.select(None, step, first=step == 0))
         skills.update(memory, step)
     changed = [step for step in range(1, 31) if not np.array_equal(tasks[step], tasks[step - 1])]
-    assert changed == [
-        5,
-        10,
-        15,
-        16,
-        21,
-        26,
-    ]  # random at 5, 10, 15; regressed at the end of steps 15, 20, 25, 30
+    # Random at 5, 10, 15; regressed at the end of steps 15, 20, 25, 30.
+    assert changed == [5, 10, 15, 16, 21, 26]
     assert memory.asked == [256] * 4
 
 
@@ -315,9 +309,8 @@ def test_a_saved_source_goes_on_as_it_was():
             original.select(None, step, first=step == 0)
             original.update(Rewarded(linear_reward), step)
         other.load_state_dict(original.state_dict())
-        other.rng.bit_generator.state = (
-            original.rng.bit_generator.state
-        )  # travels with the run's streams
+        # Travels with the run's streams.
+        other.rng.bit_generator.state = original.rng.bit_generator.state
         assert other.solved == original.solved == (steps == 17)
         for step in range(steps, steps + 12):
             assert np.array_equal(
@@ -352,12 +345,13 @@ def test_unknown_regressions_are_refused():
         composed("pretrain", "agent=aps", "agent.native_skills.regression=ridge")
     native = composed("pretrain", "agent=aps", "preset=smoke")["agent"]["native_skills"]
     numbers = {key: native[key] for key in ("interval", "warmup", "samples", "regression")}
+    # URLB's yaml
     assert numbers == {
         "interval": 5,
         "warmup": 4096,
         "samples": 4096,
         "regression": "least_squares",
-    }  # URLB's yaml
+    }
 
 
 def test_the_native_rule_refits_the_task_in_a_real_finetuning_from_a_snapshot_of_another_size(cli):

@@ -73,9 +73,8 @@ def test_the_loss_is_the_mean_negative_log_ratio_of_anchors_with_a_positive(deno
     objective, batch = make("becl", *reading(denominator, positive)), lone(make_batch())
     expected = -np.log(ratios(objective, batch, denominator, positive))
     if positive == "random":
-        expected = expected[
-            1:
-        ]  # row 0 has no positive; the public code takes the first row of the others
+        # Row 0 has no positive; the public code takes the first row of the others.
+        expected = expected[1:]
     close(objective.update(batch)["diversity/loss"], expected.mean())
 
 
@@ -107,9 +106,8 @@ def test_the_reward_by_hand(denominator, expected):
     """Three rows of skill 0 at (1, 0), three of skill 1 at (-1, 0): cosines 1 and -1, T = 0.5."""
     objective = make("becl", *reading(denominator, "random"))
     skill = torch.eye(SKILLS)[[0, 0, 0, 1, 1, 1]]
-    objective.contrast.head = Fixed(
-        (1 - 2 * skill[:, 1:2]) * torch.tensor([[7.0, 0.0]])
-    )  # any length
+    # any length
+    objective.contrast.head = Fixed((1 - 2 * skill[:, 1:2]) * torch.tensor([[7.0, 0.0]]))
     close(
         objective.rewards(make_batch(size=6)._replace(skill=skill))[0]["diversity"],
         [[expected]] * 6,

@@ -31,11 +31,8 @@ from tests.kit.objectives import (
 )
 from utils import Streams
 
-OWN = (
-    "skill_dim=4",
-    "agent.objective.k=3",
-    "agent.objective.temperature=0.5",
-)  # soft: clusters of every size
+# Soft: clusters of every size.
+OWN = ("skill_dim=4", "agent.objective.k=3", "agent.objective.temperature=0.5")
 
 
 def make4(*overrides, **kwargs):
@@ -137,9 +134,8 @@ def test_the_reward_is_the_entropy_inside_the_cluster_plus_the_constraint(factor
             sizes.add(len(members) > 3)
             if len(members) > 3:
                 x = features[members]
-                for row, d in zip(
-                    members, np.sort(cdist(x, x), axis=1)[:, :3]
-                ):  # itself among the k = 3
+                # itself among the k = 3
+                for row, d in zip(members, np.sort(cdist(x, x), axis=1)[:, :3]):
                     nearest[row] = d
         history.append(np.concatenate(list(nearest.values())))
         variance, expected = running_variance(history), np.zeros((20, 1))

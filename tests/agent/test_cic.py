@@ -36,9 +36,8 @@ def test_the_loss_contrasts_each_transition_with_those_of_other_skills(form):
     e = exp_cosines(objective, batch)
     losses = []
     for i in range(len(e)):
-        below = (
-            e[i].mean() if form == "paper" else max(e[i].sum() - math.exp(2), 1e-6) + 1e-6
-        )  # minus e^(1/T)
+        # minus e^(1/T)
+        below = e[i].mean() if form == "paper" else max(e[i].sum() - math.exp(2), 1e-6) + 1e-6
         losses.append(-math.log(e[i, i] / below))
     close(objective.update(batch)["cpc/loss"], np.mean(losses), atol=1e-5)
 
@@ -89,25 +88,22 @@ def test_the_discriminative_reward_adds_the_log_likelihood_of_the_transition():
     streams, metrics = objective.rewards(batch)
     close(streams["exploration"], entropy + likelihood, atol=1e-5)
     close(metrics["diversity/log_likelihood"], likelihood.mean(), atol=1e-5)
-    close(
-        objective.update(batch)["cpc/loss"], -likelihood.mean(), atol=1e-5
-    )  # what the encoder minimises
+    # What the encoder minimises.
+    close(objective.update(batch)["cpc/loss"], -likelihood.mean(), atol=1e-5)
 
 
 def test_the_log_likelihood_by_hand():
     objective, batch = make("cic", SMALL, TELLING), make_batch(size=2, **CUBE)
-    objective.encoder.skill = objective.encoder.predict = Fixed(
-        [[1.0], [-1.0]]
-    )  # cosines 1 and -1; T = 0.5
+    # Cosines 1 and -1; T = 0.5.
+    objective.encoder.skill = objective.encoder.predict = Fixed([[1.0], [-1.0]])
     # log of e^2 / ((e^2 + e^-2) / 2) = 2 - log cosh 2
     close(objective._log_likelihood(batch), [[2 - math.log(math.cosh(2))]] * 2)
 
 
 def test_the_log_likelihood_is_at_most_the_log_of_the_batch_size():
     objective = make("cic", SMALL, TELLING, PARTS + "cpc_temperature=0.01")
-    objective.encoder.skill = objective.encoder.predict = Fixed(
-        torch.eye(24)
-    )  # perfect, at hardly any temperature
+    # Perfect, at hardly any temperature.
+    objective.encoder.skill = objective.encoder.predict = Fixed(torch.eye(24))
     close(objective._log_likelihood(make_batch(**CUBE)), [[math.log(24)]] * 24)
 
 

@@ -63,9 +63,8 @@ def test_the_reward_by_hand():
     logits = torch.tensor([math.log(5), 0, 0, 0])  # q = 5/8, 1/8, 1/8, 1/8
     objective.discriminator.net = Fixed(logits.expand(2, SKILLS))
     batch = batch._replace(skill=torch.eye(SKILLS)[:2])
-    close(
-        objective.rewards(batch)[0]["diversity"], [[math.log(2.5)], [math.log(0.5)]]
-    )  # 4 * 5/8 and 4 * 1/8
+    # 4 * 5/8 and 4 * 1/8
+    close(objective.rewards(batch)[0]["diversity"], [[math.log(2.5)], [math.log(0.5)]])
 
 
 @pytest.mark.parametrize("sharpness, reward", [(100.0, math.log(SKILLS)), (0.0, 0.0)])

@@ -91,9 +91,8 @@ def test_five_models_start_from_pytorchs_own_initialisation():
     for layer in (objective.models[0], objective.models[2]):
         assert len(layer.weight) == len(layer.bias) == 5
         bound = 1 / math.sqrt(layer.weight.shape[1])  # the fan in
-        for weight, bias in zip(
-            layer.weight, layer.bias
-        ):  # uniform, biases too; URLB's other networks: biases 0
+        # Uniform, biases too; URLB's other networks: biases 0.
+        for weight, bias in zip(layer.weight, layer.bias):
             assert 0.9 * bound < weight.abs().max() <= bound
             assert 0.3 * bound < bias.abs().max() <= bound
 

@@ -42,14 +42,12 @@ def test_the_modules_errors_are_norms_of_what_each_model_missed(rep_dim):
 def test_a_trunk_learns_from_both_sides_of_a_transition():
     torch.manual_seed(0)
     icm = ICM(1, 1, hidden_dim=8, rep_dim=3)
-    silence(
-        icm.inverse_model, icm.forward_model
-    )  # the forward error is then ||trunk(s')||, and s does not matter
+    # The forward error is then ||trunk(s')||, and s does not matter.
+    silence(icm.inverse_model, icm.forward_model)
     obs, next_obs = (torch.ones(2, 1, requires_grad=True) for _ in range(2))
     icm(obs, torch.zeros(2, 1), next_obs)[0].sum().backward()
-    assert (
-        next_obs.grad is not None and icm.trunk[0].weight.grad.abs().sum() > 0
-    )  # the target is not detached
+    # The target is not detached.
+    assert next_obs.grad is not None and icm.trunk[0].weight.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,8 @@ def test_the_guard_refuses_an_objective_that_needs_the_host(fault):
     learn(Faulty(lambda reward: 2 * reward), learner, memory)
     with pytest.raises((HostTensor, RuntimeError, NotImplementedError)) as error:
         learn(Faulty(FAULTS[fault]), learner, memory)
-    assert (
-        "host" not in fault or fault == "to_host" or error.type is HostTensor
-    )  # torch alone lets these pass
+    # Torch alone lets these pass.
+    assert "host" not in fault or fault == "to_host" or error.type is HostTensor
 
 
 def test_host_scalars_pass_without_the_guard():

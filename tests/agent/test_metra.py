@@ -98,9 +98,8 @@ def test_a_discrete_direction_sums_to_zero_and_is_one_at_its_skill():
     close(directions.sum(1), np.zeros(4))
     close(directions, np.eye(4) - (1 - np.eye(4)) / 3)
     batch = make_batch()
-    shifted = [
-        p + 7 if p.shape == (4,) else p for p in objective.phi.parameters()
-    ]  # phi + 7 in every dimension
+    # Phi + 7 in every dimension.
+    shifted = [p + 7 if p.shape == (4,) else p for p in objective.phi.parameters()]
     expected = objective.rewards(batch)[0]["diversity"]
     for parameter, value in zip(objective.phi.parameters(), shifted):
         parameter.data = value.data

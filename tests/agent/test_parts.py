@@ -84,9 +84,8 @@ def test_running_moments_by_hand():
     moments.update(torch.tensor([1.0, 3.0]))  # mean 2, unbiased variance 2; the prior weighs 1e-4
     close(moments.mean, [2], rtol=2e-4)
     close(moments.var, [2], rtol=2e-4)
-    moments.update(
-        torch.tensor([[5.0], [5.0]])
-    )  # mean (2*2 + 2*5)/4; variance (2*2 + 2*0 + 3^2 * 2*2/4)/4 = 13/4
+    # Mean (2*2 + 2*5)/4; variance (2*2 + 2*0 + 3^2 * 2*2/4)/4 = 13/4.
+    moments.update(torch.tensor([[5.0], [5.0]]))
     close(moments.mean, [3.5], rtol=2e-4)
     close(moments.var, [3.25], rtol=2e-4)
 
@@ -205,9 +204,8 @@ def test_release_entropy_takes_the_clip_off_every_distance_before_the_mean():
 
 def test_paper_entropy_by_hand():
     reward = particle_entropy(k=2, clip=9, form="paper", scale="none")(column([0, 2, 6]))
-    close(
-        reward, [[math.log(2 + 6)], [math.log(2 + 4)], [math.log(4 + 6)]]
-    )  # true neighbours only, no clip
+    # True neighbours only, no clip.
+    close(reward, [[math.log(2 + 6)], [math.log(2 + 4)], [math.log(4 + 6)]])
 
 
 @pytest.mark.parametrize("scale", ["var", "std", "mean", "none"])
@@ -225,9 +223,8 @@ def test_identical_points_stay_finite_in_the_papers_form():
 def test_more_neighbours_than_the_batch_has_means_all_of_them():
     x = column([0, 2, 6])
     release = particle_entropy(k=99, clip=0, form="release", scale="none")(x)
-    close(
-        release, [[math.log(1 + 8 / 3)], [math.log(1 + 6 / 3)], [math.log(1 + 10 / 3)]]
-    )  # itself makes three
+    # itself makes three
+    close(release, [[math.log(1 + 8 / 3)], [math.log(1 + 6 / 3)], [math.log(1 + 10 / 3)]])
     paper = particle_entropy(k=99, clip=0, form="paper", scale="none")(x)
     close(paper, [[math.log(8)], [math.log(6)], [math.log(10)]])
 
@@ -247,9 +244,8 @@ def test_rows_of_a_pool_that_is_not_full_count_as_distance_zero():
     release = particle_entropy(k=4, clip=0, form="release", scale="none")
     close(release(x, pool, torch.tensor(2)), [[math.log(1 + (3 + 5 + 0 + 0) / 4)]])
     paper = particle_entropy(k=1, clip=0, form="paper", scale="none")
-    close(
-        paper(x, pool, torch.tensor(2)), [[math.log(3)]]
-    )  # the nearest used row; a pool is not the batch itself
+    # The nearest used row; a pool is not the batch itself.
+    close(paper(x, pool, torch.tensor(2)), [[math.log(3)]])
 
 
 def test_rarer_states_earn_more():
@@ -330,10 +326,8 @@ def test_rnd_error_falls_on_what_it_trains_on_and_stays_high_elsewhere():
     torch.manual_seed(0)
     rnd = RND(2, hidden_dim=32, out_dim=16)
     t = torch.linspace(-1, 1, 32).unsqueeze(1)
-    seen, unseen = (
-        torch.cat([t, t], 1),
-        torch.cat([t, -t], 1),
-    )  # same mean and deviation, other diagonal
+    # Same mean and deviation, other diagonal.
+    seen, unseen = (torch.cat([t, t], 1), torch.cat([t, -t], 1))
     before = rnd(seen).mean().item()
     optimizer = torch.optim.Adam(rnd.predictor.parameters(), 3e-3)
     for _ in range(150):
@@ -473,11 +467,8 @@ def encoder_of(obs_dim, skill_dim, *, hidden_dim, form):
 def test_encoder_feeds_n_skills_as_if_it_fed_every_row(form):
     torch.manual_seed(0)
     encoder = encoder_of(3, 4, hidden_dim=16, form=form)
-    obs, next_obs, index = (
-        normal(12, 3),
-        normal(12, 3, seed=1),
-        torch.arange(12) % 3,
-    )  # one skill never occurs
+    # one skill never occurs
+    obs, next_obs, index = (normal(12, 3), normal(12, 3, seed=1), torch.arange(12) % 3)
     loss, _ = encoder.loss(obs, next_obs, index)
     key = encoder.predict(torch.cat([encoder.state(obs), encoder.state(next_obs)], 1))
     query = encoder.skill(F.one_hot(index, 4).float())  # B rows
@@ -680,12 +671,8 @@ def test_the_release_denominator_by_hand():
             e[5] / (e[5] + e[2] + e[1]),  # alone with its skill: the first other row
         ],
     )
-    assert result.correct.tolist() == [
-        1,
-        1,
-        1,
-        0,
-    ]  # a tie of rows 1 and 3 for anchor 2 goes to the first
+    # A tie of rows 1 and 3 for anchor 2 goes to the first.
+    assert result.correct.tolist() == [1, 1, 1, 0]
 
 
 def test_a_full_metric_takes_both_halves_of_a_matrix_that_is_not_symmetric():
@@ -713,9 +700,8 @@ def test_a_unit_metric_at_temperature_one_is_infonce_with_squared_distances(metr
         random_partner(index, 4, u),
     )
     logits = torch.from_numpy(-cdist(features, features, "sqeuclidean"))
-    for i in range(
-        12
-    ):  # cross entropy of picking the positive, in first place, out of it and the negatives
+    # Cross entropy of picking the positive, in first place, out of it and the negatives.
+    for i in range(12):
         candidates = torch.cat([logits[i, partner[i]].view(1), logits[i, index != index[i]]])
         close(
             -result.log_ratio[i],
@@ -811,9 +797,8 @@ def test_contrast_learns_skills_that_raw_distances_hide(metric):
     module = contrastive(metric, temperature=0.5, hidden_dim=32)
     optimizer = torch.optim.Adam(module.parameters(), 3e-3)
     index = torch.arange(64) % 4
-    obs = torch.cat(
-        [(index - 1.5).unsqueeze(1), 3 * normal(64, 2)], 1
-    )  # one coordinate tells, two are noise
+    # One coordinate tells, two are noise.
+    obs = torch.cat([(index - 1.5).unsqueeze(1), 3 * normal(64, 2)], 1)
     before = module(obs, index)
     for _ in range(250):
         optimizer.zero_grad()

@@ -203,9 +203,8 @@ def test_the_reward_by_hand(k, expected):
     objective = make("proto", *SMALL, KEY + "num_protos=3", KEY + "queue_size=3", f"{KEY}k={k}")
     torch.nn.init.eye_(objective.predictor[0].weight)
     objective._candidates = lambda _: torch.arange(3)
-    next_obs = torch.tensor(
-        [[2.0, 0, 0, 0], [0, 3.0, 0, 0], [-1.0, 0, 0, 0]]
-    )  # e1, e2, -e1 on the sphere
+    # E1, e2, -e1 on the sphere.
+    next_obs = torch.tensor([[2.0, 0, 0, 0], [0, 3.0, 0, 0], [-1.0, 0, 0, 0]])
     batch = batch_of(size=3)._replace(next_obs=next_obs)
     close(objective.rewards(batch)[0]["novelty"], np.array(expected)[:, None])
 

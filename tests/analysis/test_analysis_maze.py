@@ -184,9 +184,8 @@ def test_the_command_of_a_row_is_the_one_that_made_its_run(train, cli, shared, d
     assert variant == run.path.parts[-4]
     python, script, *overrides = shlex.split(words)
     assert (python, script) == ("python", "pretrain.py")
-    again = cli(
-        "pretrain", *overrides, f"run_root={shared}"
-    )  # other settings would be refused or train anew
+    # Other settings would be refused or train anew.
+    again = cli("pretrain", *overrides, f"run_root={shared}")
     assert again.code == 0 and "is finished; nothing to do" in again.out, again.err
     assert sorted(overrides) == sorted(
         [
@@ -292,11 +291,8 @@ def test_random_actions_are_a_floor_and_the_uniform_oracle_a_ceiling(
         assert float(row["mi_grid"]) == pytest.approx(float(row["mi_shuffled"]), abs=0.02)
         assert float(row["separability"]) == pytest.approx(1 / SKILLS, abs=0.05)
     assert command("measure", *args[2:4], "--skills", 6, "--mine-steps", 1, "--out", out).code == 0
-    assert [row["skills"] for row in table(out)] == [
-        "3",
-        "3",
-        "6",
-    ]  # one row for each number of skills
+    # One row for each number of skills.
+    assert [row["skills"] for row in table(out)] == ["3", "3", "6"]
 
 
 # ---- pictures
@@ -311,10 +307,8 @@ def test_a_snapshot_is_drawn_with_its_walls_and_a_colour_for_each_skill(
     assert done.code == 0 and f"picture: {out}" in done.out
     image = pixels(out)
     black = (image < 30).all(2)
-    for side in (
-        black[:, :40].any(1),
-        black[:, -40:].any(1),
-    ):  # of the box: a long wall at the left and the right
+    # Of the box: a long wall at the left and the right.
+    for side in (black[:, :40].any(1), black[:, -40:].any(1)):
         assert side.sum() > 30
     found = [nearest(image, colour) for colour in maze_pictures.colours(SKILLS)]
     assert (np.array(found) < 12).all() and (image != 255).any(2).mean() < 0.5
@@ -433,6 +427,5 @@ def test_wrong_arguments_are_refused_in_one_line(train, command, tmp_path):
     (tmp_path / "other.csv").write_text("frame,return\n1,2\n")
     refused(command("measure", train(), "--out", tmp_path / "other.csv"), "has other columns")
     assert (tmp_path / "other.csv").read_text() == "frame,return\n1,2\n" and not out.exists()
-    assert (
-        command("measure", train(), "--out", out, "--episodes", 1).code == 2
-    )  # none is left to test on
+    # none is left to test on
+    assert command("measure", train(), "--out", out, "--episodes", 1).code == 2

@@ -55,9 +55,8 @@ def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unrea
     assert {name: row[name] for name in collect.VERSIONS} == made["versions"]
     assert (row["commit"], row["dirty"]) == (made["git"]["commit"], made["git"]["dirty"])
     hashes = list(table["config_hash"])
-    assert (
-        hashes[0] == hashes[1] != hashes[2] and len(hashes[0]) == 12
-    )  # seed, device, run_root are no settings
+    # Seed, device, run_root are no settings.
+    assert hashes[0] == hashes[1] != hashes[2] and len(hashes[0]) == 12
 
     assert (
         call(f"run_root={cli.root}").code == 0

@@ -75,9 +75,8 @@ def ring_information(radius, size=0.05):
     shrink."""
     half = round(10 / size)
     edges = np.arange(-half, half + 1) * size
-    share = np.diff(
-        norm.cdf(edges[:, None, None] - ring(radius)), axis=0
-    )  # (squares per axis, skills, 2)
+    # (squares per axis, skills, 2)
+    share = np.diff(norm.cdf(edges[:, None, None] - ring(radius)), axis=0)
     return information(np.einsum("xz,yz->zxy", share[..., 0], share[..., 1]) / SKILLS)
 
 
@@ -109,9 +108,8 @@ def test_states_outside_the_free_cells_cover_nothing_but_count_as_visits():
     inside = visits(np.ones(176, int))
     assert coverage(inside, "corridor") == 1
     far, hole = np.full((20 * 176, 2), 100.0), np.full((100, 2), [1.0, 0.0])
-    assert (
-        coverage(np.concatenate([inside, far[: 19 * 176]]), "corridor") == 1
-    )  # one of 20 is the share
+    # one of 20 is the share
+    assert coverage(np.concatenate([inside, far[: 19 * 176]]), "corridor") == 1
     assert coverage(np.concatenate([inside, far]), "corridor") == 0
     assert coverage(hole, "square_a") == 0  # in its box, between corridors
     for beyond in ([-5.6, 0], [5.6, 0], [0, -0.6], [0, 0.6]):
@@ -147,9 +145,8 @@ def test_particle_entropy_by_hand():
 def test_particle_entropy_agrees_with_sklearns_neighbours(dim):
     states = rng(dim).normal(size=(800, dim))
     states[:50] = states[50:100]  # duplicates are neighbours too
-    distance = (
-        NearestNeighbors(n_neighbors=16, algorithm="brute").fit(states).kneighbors()[0]
-    )  # without itself
+    # without itself
+    distance = NearestNeighbors(n_neighbors=16, algorithm="brute").fit(states).kneighbors()[0]
     assert particle_entropy(states) == pytest.approx(np.log1p(distance.mean(1)).mean(), abs=1e-7)
 
 
@@ -192,9 +189,8 @@ def test_duplicates_leave_kl_entropy_finite_and_mass_points_lower_it_to_the_floo
     pairs = np.repeat(states[:1500], 2, axis=0)  # fewer than k copies: every radius stays positive
     assert kl_entropy(pairs) == kl_entropy(pairs, floor=1e-300)
     floor = 1e-3
-    expected = (
-        np.euler_gamma + sum(1 / i for i in range(1, 100)) - np.euler_gamma
-    )  # psi(100) - psi(1)
+    # psi(100) - psi(1)
+    expected = np.euler_gamma + sum(1 / i for i in range(1, 100)) - np.euler_gamma
     expected += math.log(math.pi) + 2 * math.log(floor)
     assert kl_entropy(np.ones((100, 2)), k=1, floor=floor) == pytest.approx(expected)
     stuck = states.copy()
@@ -248,9 +244,8 @@ def test_dependent_states_of_episodes_leave_a_bias_that_miller_madow_does_not_se
     plain, corrected = (mi_grid(states, skills, miller_madow=m) for m in (False, True))
     state_by_state = mi_grid(states, rng().permutation(skills), miller_madow=True)
     assert plain > corrected > state_by_state + 0.005 > 0.005
-    another = (
-        rng(1).permutation(episode.max() + 1)[episode] % SKILLS
-    )  # skills shuffled between whole episodes
+    # Skills shuffled between whole episodes.
+    another = rng(1).permutation(episode.max() + 1)[episode] % SKILLS
     assert mi_grid(states, another, miller_madow=True) == pytest.approx(corrected, abs=0.01)
 
 
@@ -309,9 +304,8 @@ def test_halves_keep_episodes_whole_and_skills_balanced():
 def test_neighbours_in_time_leak_the_skill_unless_episodes_stay_whole():
     episodes, steps = 300, 50
     start = rng().uniform(0, 5, (episodes, 1, 2))
-    slow = start + rng(1).normal(0, 0.05, (episodes, steps, 2)).cumsum(
-        1
-    )  # the same walk whatever the skill
+    # The same walk whatever the skill.
+    slow = start + rng(1).normal(0, 0.05, (episodes, steps, 2)).cumsum(1)
     states, episode = slow.reshape(-1, 2), np.repeat(np.arange(episodes), steps)
     skills = episode % SKILLS
     assert separability(states, skills, seed=0) > 0.5
@@ -348,9 +342,8 @@ def test_the_bound_and_its_gradient_by_hand():
     loss.backward()
     assert joint.grad.tolist() == [-0.5, -0.5]
     assert marginal.grad.tolist() == pytest.approx([0.5 / running, 0.5 * math.exp(2) / running])
-    assert dv_step(joint, marginal, None)[2].item() == pytest.approx(
-        math.log(mean)
-    )  # the first batch starts it
+    # The first batch starts it.
+    assert dv_step(joint, marginal, None)[2].item() == pytest.approx(math.log(mean))
     assert torch.isfinite(dv_step(joint + 500, marginal + 500, None)[1])
 
 

@@ -208,9 +208,8 @@ def test_the_first_backend_that_works_is_taken(gl):
 
 
 def test_without_any_backend_one_line_names_the_packages(monkeypatch):
-    monkeypatch.setenv(
-        "PYOPENGL_PLATFORM", "none"
-    )  # both of MuJoCo's offscreen modules refuse another platform
+    # Both of MuJoCo's offscreen modules refuse another platform.
+    monkeypatch.setenv("PYOPENGL_PLATFORM", "none")
     with pytest.raises(UserError) as error:
         render.backend.__wrapped__(render.OFFSCREEN)
     line = str(error.value)
@@ -323,12 +322,8 @@ def record(path: Path, skill, steps=11, every=3, size=SIZE, reward=1.0):
 def test_a_film_has_its_frames_size_and_rate_and_a_format_that_players_know(tmp_path, size):
     record(tmp_path / "new/film.mp4", [], size=size)
     frames, stream = read(tmp_path / "new/film.mp4")
-    assert frames.shape == (
-        4,
-        size + size % 2,
-        size + size % 2,
-        3,
-    )  # steps 1, 4, 7, 10; sides are even
+    # Steps 1, 4, 7, 10; sides are even.
+    assert frames.shape == (4, size + size % 2, size + size % 2, 3)
     assert (stream.codec_context.name, stream.pix_fmt, stream.average_rate) == (
         "h264",
         "yuv420p",
@@ -392,9 +387,8 @@ def test_skill_step_and_return_are_written_into_the_frame(tmp_path):
     assert (
         abs(top["three"] - top["four"]).max() > 60 and abs(top["three"] - top["vector"]).max() > 60
     )
-    assert (
-        abs(films["none"][0, -20:] - films["none"][1, -20:]).max() > 60
-    )  # step 1, return 1.0; step 2, return 2.0
+    # Step 1, return 1.0; step 2, return 2.0.
+    assert abs(films["none"][0, -20:] - films["none"][1, -20:]).max() > 60
 
 
 def test_a_skill_is_named_by_its_index_or_its_first_numbers():
@@ -472,9 +466,8 @@ def test_every_skill_is_filmed_and_the_same_command_draws_the_same(
     assert done.returncode == 0, done.stderr
     frames, stream = read(tmp_path / "a/skills.mp4")
     side = 2 * SIZE + film.GAP
-    assert (
-        frames.shape == (6, side, side, 3) and stream.average_rate == 20
-    )  # two by two; steps 0, 2, ... 10
+    # Two by two; steps 0, 2, ... 10.
+    assert frames.shape == (6, side, side, 3) and stream.average_rate == 20
     strip, pitch = picture(tmp_path / "a/filmstrip.png"), SIZE + film.GAP
     head, left = strip.shape[0] - 4 * pitch + film.GAP, strip.shape[1] - 9 * pitch + film.GAP
     cells = [
@@ -492,6 +485,7 @@ def test_every_skill_is_filmed_and_the_same_command_draws_the_same(
 
 def test_the_film_plays_the_episodes_of_the_runs_own_evaluation(gl, cli, tmp_path):
     path = snapshot(cli)
+    # Preset=smoke evaluates 5 steps.
     takes = film.film_skills(
         argparse.Namespace(
             snapshot=path,
@@ -503,7 +497,7 @@ def test_the_film_plays_the_episodes_of_the_runs_own_evaluation(gl, cli, tmp_pat
             stills=True,
             env=None,
         )
-    )  # preset=smoke evaluates 5 steps
+    )
     logged = rows(path.parents[1] / "eval.csv")[-1]
     assert logged["frame"] == "120"
     assert [f"{take.total:.6g}" for take in takes.values()] == logged["returns"].split()

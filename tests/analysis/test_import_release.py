@@ -112,9 +112,8 @@ def test_what_is_left_out_is_said_and_no_config_of_theirs_is_taken_along(zoo, im
     )
     done = importing(zoo / "amped.pt", "domain=walker", "agent=amped")
     assert "left out: Lambda, actor_opt, critic_opt, intrinsic_reward_rms\n" in done.out
-    assert (
-        b"canary-in-the-file" in (zoo / "amped.pt").read_bytes()
-    )  # their snapshots may hold a W&B key
+    # Their snapshots may hold a W&B key.
+    assert b"canary-in-the-file" in (zoo / "amped.pt").read_bytes()
     assert b"canary" not in imported(tmp_path / "runs", "amped").read_bytes()
 
 
@@ -122,9 +121,8 @@ def test_the_reader_makes_stand_ins_and_imports_nothing(zoo):
     before, allowed = set(sys.modules), set(torch.serialization.get_safe_globals())
     agent = read(zoo / "amped.pt")["agent"]
     assert isinstance(agent, StandIn) and agent.source == "agent.amped.AmpedAgent"
-    assert (
-        agent.get("actor").source == "agent.ddpg.Actor"
-    )  # a name that exists here too, and is not looked up
+    # A name that exists here too, and is not looked up.
+    assert agent.get("actor").source == "agent.ddpg.Actor"
     assert type(agent.get("actor")).__mro__[1] is StandIn
     assert {name.partition(".")[0] for name in set(sys.modules) - before} <= {"torch", "encodings"}
     assert set(torch.serialization.get_safe_globals()) <= allowed  # nothing stays allowed

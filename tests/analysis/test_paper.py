@@ -78,9 +78,8 @@ WRONG_SUMS = {
     ("metra", "jaco", "metra_continuous"): (93, 92),
 }
 WRONG_TOTALS = {"becl": (5705, 5695), "diayn": (3747, 3739)}
-WRONG_UNDERLINES = {
-    ("urlb", "quadruped_jump"): {"amped": 699, "becl": 668}
-}  # only 699 is second, behind 720
+# Only 699 is second, behind 720.
+WRONG_UNDERLINES = {("urlb", "quadruped_jump"): {"amped": 699, "becl": 668}}
 # of the same ten runs of AMPED: (ablation, metra, skills), (scaling, search, projection, selection)
 TWO_DEVIATIONS = {
     "quadruped_jump": (32, 34),
@@ -92,11 +91,8 @@ TWO_DEVIATIONS = {
     "jaco_reach_top_left": (39, 41),
     "jaco_reach_top_right": (46, 49),
 }
-TWO_RND_ABLATIONS = {
-    "walker": (2383, 2717),
-    "quadruped": (2523, 2618),
-    "jaco": (586, 504),
-}  # without RND, beta = 0
+# without RND, beta = 0
+TWO_RND_ABLATIONS = {"walker": (2383, 2717), "quadruped": (2523, 2618), "jaco": (586, 504)}
 
 WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
@@ -245,9 +241,8 @@ def test_the_main_table_is_amped_without_its_selector():
     for value in ("mean", "std"):
         main = cells("urlb", value, method="amped").drop(("all", "sum"))
         assert main.equals(cells("ablation", value, method="no_selector"))
-        random = cells(
-            "selection", value, method="random"
-        )  # "three seeds" there, yet the numbers of ten
+        # "three seeds" there, yet the numbers of ten
+        random = cells("selection", value, method="random")
         assert (random == main[random.index]).all()
 
 
@@ -312,17 +307,11 @@ def test_hours_in_the_text_do_not_follow_from_the_tables():
         hours = load(name).pivot(index="domain", columns="method", values="mean")
         return (hours["amped"] - hours[method]).round(2).to_dict()
 
-    assert above("hours_pretrain", "cic") == {
-        "walker": 6.13,
-        "quadruped": 6.02,
-        "jaco": 6.11,
-    }  # text: 3 to 6
+    # text: 3 to 6
+    assert above("hours_pretrain", "cic") == {"walker": 6.13, "quadruped": 6.02, "jaco": 6.11}
     assert (claim("pretrain_overhead_low"), claim("pretrain_overhead_high")) == (3, 6)
-    assert above("hours_finetune", "cic") == {
-        "walker": 0.09,
-        "quadruped": 0.06,
-        "jaco": 0.05,
-    }  # text: 0.06 to 0.11
+    # text: 0.06 to 0.11
+    assert above("hours_finetune", "cic") == {"walker": 0.09, "quadruped": 0.06, "jaco": 0.05}
     assert above("hours_finetune", "becl") == {"walker": 0.11, "quadruped": 0.06, "jaco": 0.03}
     assert (claim("finetune_overhead_low"), claim("finetune_overhead_high")) == (0.06, 0.11)
     # text: "a modest increase in runtime relative to competitive methods like CeSD and BeCL"

@@ -218,10 +218,8 @@ def test_real_runs_from_their_directories_to_files(cli, tmp_path):
         pretrained[["path", "domain", "method", "seed"]], on="path"
     )
     figure = figures.conflict(train)
-    for axis, column in (
-        (figure.axes[3], "surgery/dot"),
-        (figure.axes[6], "surgery/cosine"),
-    ):  # walker's
+    # walker's
+    for axis, column in ((figure.axes[3], "surgery/dot"), (figure.axes[6], "surgery/cosine")):
         assert any(list(line.get_ydata()) == train[column].tolist() for line in axis.lines)
     written = figures.save(figure, tmp_path / "new" / "conflict,p=0.65")
     assert [path.name for path in written] == ["conflict,p=0.65.pdf", "conflict,p=0.65.png"]

@@ -80,9 +80,8 @@ def test_the_bootstrap_does_not_move_what_separates_the_gradients():
     _, after = halves(gradient(net, x, y1 + shift), gradient(net, x, y2 + shift))
     torch.testing.assert_close(before, after)
     common, _ = halves(gradient(net, x, y1), gradient(net, x, y2))
-    torch.testing.assert_close(
-        common, gradient(net, x, (y1 + y2) / 2)
-    )  # the error against the mean target
+    # The error against the mean target.
+    torch.testing.assert_close(common, gradient(net, x, (y1 + y2) / 2))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -177,9 +176,8 @@ def test_a_fixed_memory_gives_rows_as_they_are():
 def test_p_moves_the_critic_from_one_reward_to_the_other(p, expected):
     learner, _, batch = critic(words=("surgery=sum",) if p is None else (f"p={p}",))
     (weight,) = position(learner, batch)
-    assert weight == pytest.approx(
-        expected, abs=0.2
-    )  # near an end the winner's gradient is noise: see structure.py
+    # Near an end the winner's gradient is noise: see structure.py.
+    assert weight == pytest.approx(expected, abs=0.2)
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])

@@ -100,10 +100,8 @@ def test_partial_runs_show_dashes_and_how_many_seeds_there_are():
         ["", "paper", "**50** ± 2", "**50** ± 4"],
         ["", "difference", "+10", "-"],
     ]
-    assert lines(table)[7][2:] == [
-        "70 (1 seed)",
-        "-",
-    ]  # the sum of the one seed that has both tasks
+    # The sum of the one seed that has both tasks.
+    assert lines(table)[7][2:] == ["70 (1 seed)", "-"]
 
 
 def test_one_seed_has_no_deviation_and_the_caption_says_so():
@@ -120,10 +118,11 @@ def test_a_method_of_ours_only_gets_a_column_and_other_tasks_a_note():
     )
     table = compare(rows, PAPER)
     assert lines(table)[0][2:] == ["AMPED", "CIC", "AMPED (release)"]
+    # No difference: no line of it.
     assert lines(table)[1:3] == [
         ["walker run", "ours", "-", "-", "25"],
         ["", "paper", "<u>20</u> ± 3", "**30** ± 1", "-"],
-    ]  # no difference: no line of it
+    ]
     assert table.notes == [
         "Not in the paper's table, so left out: jaco_reach_top_left.",
         "No finite score: amped walker_run seed 1.",
@@ -144,9 +143,8 @@ def test_without_runs_the_papers_table_stands_alone_with_its_marks(name):
     }
     assert len(lines(table)) == 1 + printed.groupby(["domain", "task"]).ngroups
     if "bold" in printed:
-        wrong = {
-            ("urlb", "quadruped_jump", "becl")
-        }  # underlined by mistake (results/paper/README.md)
+        # Underlined by mistake (results/paper/README.md).
+        wrong = {("urlb", "quadruped_jump", "becl")}
         marks = {
             (r.task if r.kind == "score" else r.domain, r.method): r for r in printed.itertuples()
         }

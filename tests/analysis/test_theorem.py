@@ -180,9 +180,8 @@ def test_the_exact_error_never_passes_the_bound_nor_the_one_without_the_horizon(
         assert error <= bound(n, states, instance.horizon, gap)
         assert error <= sharper_bound(n, states, gap)
         informative += sharper_bound(n, states, gap) < 1
-    assert (
-        informative > 5 or states == 3
-    )  # with three states the enumeration ends before the bound says much
+    # With three states the enumeration ends before the bound says much.
+    assert informative > 5 or states == 3
 
 
 def test_the_bound_holds_in_every_random_instance():
@@ -197,9 +196,8 @@ def test_the_bound_holds_in_every_random_instance():
 
 
 def test_the_bounds_by_hand():
-    assert bound(10, 3, 4, 0.5) == pytest.approx(
-        8 * 4 * math.exp(-1.25)
-    )  # 2^3 * 4 * exp(-10 / 4 / 2)
+    # 2^3 * 4 * exp(-10 / 4 / 2)
+    assert bound(10, 3, 4, 0.5) == pytest.approx(8 * 4 * math.exp(-1.25))
     assert sharper_bound(10, 3, 0.5) == pytest.approx(6 * math.exp(-1.25))
 
 
@@ -221,9 +219,8 @@ def test_the_exponent_cannot_be_improved():
     assert margin(rho[0], rho).value == pytest.approx(delta)
     log_error = binom.logcdf(n // 2, n, rho[0, 0])
     assert log_error <= math.log(sharper_bound(n, 2, delta))
-    assert (
-        log_error > math.log(4) - 1.2 * n * delta**2 / 2
-    )  # a fifth more in the exponent would be false
+    # A fifth more in the exponent would be false.
+    assert log_error > math.log(4) - 1.2 * n * delta**2 / 2
 
 
 # ------------------------------------------------------------------------------- discounted reading

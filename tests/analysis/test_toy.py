@@ -90,9 +90,8 @@ def test_the_objective_rises_with_the_distance_so_the_loss_falls_and_ends_at_zer
     noise = torch.randn(2, 100, DIM, generator=torch.Generator().manual_seed(1))
     values = [measure(apart(distance), noise, 0)["AnInfoNCE"] for distance in (0, 1, 2, 4, 6, 8)]
     assert all(a < b for a, b in itertools.pairwise(values))
-    assert values[0] < -math.log(
-        100
-    )  # worse than not knowing: the mean of logarithms is below the logarithm of means
+    # Worse than not knowing: the mean of logarithms is below the logarithm of means.
+    assert values[0] < -math.log(100)
     assert measure(apart(30.0), noise, 0)["AnInfoNCE"] == 0
 
 

@@ -492,11 +492,8 @@ def test_actions_are_clipped_and_rescaled_to_native_bounds():
 def test_action_repeat_sums_rewards_and_stops_at_the_end():
     env = envs.make(f"{__name__}:Stopper", seed=0, action_repeat=2)
     steps = rollout(env, np.float32([[0, 0], [1, 0]]))
-    assert [ts.reward for ts in steps] == [
-        0.0,
-        2.0,
-        3.0,
-    ]  # 1 + 1, then 3 once: the third step terminates
+    # 1 + 1, then 3 once: the third step terminates
+    assert [ts.reward for ts in steps] == [0.0, 2.0, 3.0]
     assert steps[-1].last() and steps[-1].discount == 0.0
     once, twice = (
         envs.make("walker_walk", seed=5),
@@ -526,10 +523,8 @@ def test_rewards_under_action_repeat_are_weighted_by_the_running_discount():
 def test_a_third_party_dm_env_works_and_says_when_it_cannot_be_restored():
     env = envs.make(f"{__name__}:Walk", seed=3)
     steps = rollout(env, np.ones((4, 1)))
-    assert [list(ts.observation) for ts in steps[:2]] == [
-        [13, 0],
-        [15, 1],
-    ]  # the mapping's order: b, a
+    # The mapping's order: b, a.
+    assert [list(ts.observation) for ts in steps[:2]] == [[13, 0], [15, 1]]
     assert steps[-1].last() and steps[-1].discount == 0.0
     with pytest.raises(envs.NotRestorable, match="random source"):
         env.get_state()

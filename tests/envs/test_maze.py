@@ -187,9 +187,8 @@ def test_free_squares_tile_the_cells_and_the_oracle_fills_them_evenly():
     assert centres.shape == (31 * 16, 2) and inside("tree", centres).all()
     points = uniform("tree", np.random.default_rng(0), 31 * 16 * 100)
     assert inside("tree", points).all() and inside("tree", points.astype(np.float32)).all()
-    squares, counts = np.unique(
-        np.floor(points / 0.25 + 2), axis=0, return_counts=True
-    )  # borders at multiples of 1/4
+    # Borders at multiples of 1/4.
+    squares, counts = np.unique(np.floor(points / 0.25 + 2), axis=0, return_counts=True)
     assert {tuple(s) for s in squares} == {tuple(s) for s in np.floor(centres / 0.25 + 2)}
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
 
@@ -264,9 +263,8 @@ def test_actions_are_clipped():
 
 def test_a_step_exactly_through_a_corner_is_stopped_and_edls_separate_tests_let_it_pass():
     start, step, unit = np.array([[0.25, -3.75]]), np.array([[0.5, 0.5]]), np.array([[0.5, 0.5]])
-    shape = geometry(
-        "square_a"
-    )  # (0, -4) is an elbow: up and right are open, the diagonal is no cell
+    # (0, -4) is an elbow: up and right are open, the diagonal is no cell
+    shape = geometry("square_a")
     np.testing.assert_allclose(advance(shape, start, step, unit), [[0.75, -3.505]])
     leaked = advance(shape, start, step, unit, legacy_corner=True)
     np.testing.assert_allclose(leaked, [[0.75, -3.25]])

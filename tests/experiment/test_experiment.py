@@ -32,10 +32,8 @@ QUICK = ("--episodes", "4", "--mine-steps", "20")
 TINY = ("preset=smoke", "skill_dim=3")
 SIX = ["diayn", "becl", "cic", "cesd", "comsd", "amped"]
 FIVE = ["diayn", "becl", "cic", "comsd", "amped"]
-LONG = (
-    "num_train_frames=2000",
-    "eval_every_frames=2000",
-)  # long enough to be stopped in the middle
+# Long enough to be stopped in the middle.
+LONG = ("num_train_frames=2000", "eval_every_frames=2000")
 
 
 @pytest.fixture(scope="module")
@@ -276,10 +274,11 @@ def test_one_command_trains_measures_and_draws_and_the_next_time_does_none_of_it
         rows[0]
     ) == measure.COLUMNS
 
+    # by hand
     assert (
         cli("pretrain", *(word for word in amped.words if not word.startswith("run_root"))).code
         == 0
-    )  # by hand
+    )
     assert_same_run(amped.path, cli.root / amped.path.relative_to(shared))
     for run, row in zip((diayn, amped), rows, strict=True):
         options = argparse.Namespace(episodes=4, mine_steps=20)
@@ -420,9 +419,8 @@ def test_skill_counts_are_rows_and_methods_columns(cli, draw, tmp_path):
     image = pixels(tmp_path / "figures/fig_tree_counts.png")
     above, below = np.array_split(image, 2)
     assert (above[:, :28] < 100).any() and (below[:, :28] < 100).any()  # the name of each row
-    titles = [
-        (part[:22, 28:] < 100).any(axis=2).any(axis=0) for part in (above, below)
-    ]  # of the methods, above only
+    # Of the methods, above only.
+    titles = [(part[:22, 28:] < 100).any(axis=2).any(axis=0) for part in (above, below)]
     assert titles[0].any() and not titles[1].any() and 660 < image.shape[1] < 720
 
 
@@ -499,10 +497,11 @@ def test_the_markdown_table_is_what_a_hand_computes():
     )
     assert "| states | 1 | 9.000 | 9.000 | 90.000 | 9.000 | 9.000 |" in lines
     assert "No mutual information exceeds log 4 = 1.386." in lines
+    # a bound is no method
     assert lines[-1] == (
         "AMPED / best method: coverage 0.750 (best: DIAYN, 2.000); mi_grid 0.750 (best: DIAYN, "
         "20.000)."
-    )  # a bound is no method
+    )
     assert "/ best method" not in maze_tables.markdown(rows, "T", "command", "CIC")
     assert "coverage undefined" in maze_tables.markdown(
         measured("AMPED", (0, 0)), "T", "command", "AMPED"
@@ -516,11 +515,8 @@ def test_ceilings_are_log_n_for_information_and_the_oracle_for_entropy(tmp_path)
     assert maze_tables.ceiling(lines, "entropy_particle") == (0.9, "uniform states")
     assert maze_tables.ceiling({"DIAYN": lines["DIAYN"]}, "entropy_particle") is None
     pictures = []
-    for drawn in (
-        rows,
-        rows[:2],
-        [*measured("DIAYN", (0.3, 0.5)), rows[2]],
-    ):  # without its ceiling; other seeds
+    # Without its ceiling; other seeds.
+    for drawn in (rows, rows[:2], [*measured("DIAYN", (0.3, 0.5)), rows[2]]):
         maze_tables.draw_bars(drawn, ["entropy_particle"], tmp_path / "bars.png")
         pictures.append((tmp_path / "bars.png").read_bytes())
     assert len(set(pictures)) == 3

@@ -66,9 +66,8 @@ def test_a_table_has_the_methods_tasks_and_seeds_that_the_paper_prints(table):
     found = experiment.load([f"experiment=table_{table}"])
     assert found.figure == {"kind": "scores", "paper": table}
     printed = paper.load(table)
-    printed = printed[
-        (printed["kind"] == "score") & (printed["method"] != "single")
-    ]  # single: the mean of oracle
+    # Single: the mean of oracle.
+    printed = printed[(printed["kind"] == "score") & (printed["method"] != "single")]
     ours = seeds_of(found.finetunings)
     assert set(ours) == set(zip(printed["method"], printed["task"], strict=True))
     base = {"urlb", "ablation", "metra"}

@@ -227,9 +227,8 @@ def test_a_failed_pretraining_blocks_its_own_finetunings_and_nothing_else(monkey
     on_gpu = runs[0]._replace(device=torch.device("cuda"))
     slots = local.make_slots(on_gpu, {"gpus": [0, 3], "runs_per_gpu": 2, "workers": None})
     assert len(local.make_slots(on_gpu, {"gpus": [0, 3], "runs_per_gpu": 2, "workers": 3})) == 3
-    assert local.make_slots(runs[0], {"gpus": [0], "runs_per_gpu": 1, "workers": 1}) == [
-        None
-    ]  # device=cpu
+    # device=cpu
+    assert local.make_slots(runs[0], {"gpus": [0], "runs_per_gpu": 1, "workers": 1}) == [None]
     assert slots == ["0", "3", "0", "3"]
     local.RunPool(runs, slots, board).run()
     assert (

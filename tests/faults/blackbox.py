@@ -84,9 +84,8 @@ def record(box: Box) -> None:
         step = env.step
 
         def call(action):
-            box.add(
-                field, len(action) if getattr(action, "ndim", 1) == 2 else 1
-            )  # lanes step side by side
+            # lanes step side by side
+            box.add(field, len(action) if getattr(action, "ndim", 1) == 2 else 1)
             return step(action)
 
         env.step = call

@@ -27,10 +27,8 @@ MIX = (
     "evaluation",
     "any",
 )
-WAIT = {
-    "starting": 3.0,
-    "evaluation": 0.05,
-}  # seconds between what is aimed at and the kill, at most; else DELAY
+# Seconds between what is aimed at and the kill, at most; else DELAY.
+WAIT = {"starting": 3.0, "evaluation": 0.05}
 DELAY = 0.02
 
 

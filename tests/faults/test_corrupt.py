@@ -39,9 +39,8 @@ def test_any_flipped_bit_and_any_missing_end_is_refused_or_changes_nothing(files
         flipped = flips(file, what, 300, rng, tmp_path / "flipped.pt")
         assert flipped["refused"] == 300, flipped
         cut = cuts(file, what, 60, rng, tmp_path / "cut.pt")
-        assert cut["WRONG"] == 0 and cut["refused"] >= 59, (
-            cut
-        )  # without the comment alone it is whole
+        # Without the comment alone it is whole.
+        assert cut["WRONG"] == 0 and cut["refused"] >= 59, cut
 
 
 def test_a_header_bit_that_hides_a_tensor_is_found(files, tmp_path):

@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 from tests.kit.bad_input import BIG, OUTSIDE, Case, leaves, wrong_values
 
 NUMBERS = ["-1", "1.5", "x", "", "nan", BIG, "٣x"]  # where a count belongs
-PLANNERS = [
-    ("analysis.plan", ()),
-    ("sweep", ("action=plan",)),
-    ("analysis.table", ()),
-]  # what reads an experiment
+# what reads an experiment
+PLANNERS = [("analysis.plan", ()), ("sweep", ("action=plan",)), ("analysis.table", ())]
 
 GOOD = {
     "title": "'t'",

@@ -69,6 +69,7 @@ POSITIVE = {
     "k",
     "lr",
 }
+# Text that no list confines.
 FREE = {
     "run_root",
     "wandb_project",
@@ -80,7 +81,7 @@ FREE = {
     "variant",
     "pretrain_variant",
     "snapshot",
-}  # text that no list confines
+}
 OUTSIDE = [
     "../x",
     "../../../tmp/x",

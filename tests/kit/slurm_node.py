@@ -162,10 +162,8 @@ def main() -> None:
         sys.exit(__doc__)
     if reason := lacking():
         sys.exit(f"error: {reason}")
-    for signum in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # both, also in the background of a script, where SIGINT is ignored
+    # Both, also in the background of a script, where SIGINT is ignored.
+    for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.default_int_handler)
     with one_node(Path(sys.argv[1])) as environment:
         print(

@@ -67,9 +67,8 @@ def test_every_ablation_is_one_override_and_finetunes_by_the_same_override(cli, 
 
 def test_finetuning_finds_the_pretraining_with_the_same_method_overrides(cli):
     assert cli("pretrain", "skill_dim=8", "num_train_frames=120").code == 0
-    missing = cli(
-        "finetune", "skill_dim=8", "task=walker_walk"
-    )  # num_train_frames names another variant
+    # num_train_frames names another variant.
+    missing = cli("finetune", "skill_dim=8", "task=walker_walk")
     assert (
         missing.code == 2
         and "smoke,num_train_frames=120,skill_dim=8 seed_1: 60, 120" in missing.err

@@ -51,13 +51,14 @@ def test_returns_do_not_depend_on_how_many_run_side_by_side(cli, phase, words, p
 def test_a_short_episode_ends_alone_and_each_has_its_own_skill_and_start():
     lengths, space = (3, 7, 5), SkillSpace("one_hot", 3)
     sources = [SkillSource(space, skill) for skill in np.eye(3, dtype=np.float32)]
+    # tells the skill
     evaluator = Evaluator(
         {"eval_episode_steps": None, "save_video": False},
         None,
         SimpleNamespace(eval_envs=[Dummy(seed=9, length=length) for length in lengths]),
         pause=lambda: None,
         act=lambda obs, skills: skills[:, :2] / 2,
-    )  # tells the skill
+    )
     evaluator.play(0, sources, [5, 5, 6])
     episodes = evaluator.episodes
     assert [len(episode.states) for episode in episodes] == list(lengths)

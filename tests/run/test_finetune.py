@@ -14,10 +14,8 @@ from utils import load_snapshot, load_torch
 
 AGENTS = ("amped", "amped_release", "diayn", "becl", "cesd", "comsd", "metra_discrete")
 SELECTORS = ("selector", "selector_release")
-NATIVE = {
-    "diayn": "per_call",
-    "metra_discrete": "per_call",
-}  # how the method's own rule evaluates; the others: fixed
+# How the method's own rule evaluates; the others: fixed.
+NATIVE = {"diayn": "per_call", "metra_discrete": "per_call"}
 PARTS = ("actor.", "critics.", "targets.")  # of a selector's network
 SKILLS = 3
 
@@ -107,9 +105,8 @@ def test_every_regime_finetunes_the_same_snapshot(cli, agent):
         assert (run / "choices.png").read_bytes().startswith(b"\x89PNG")
         assert f"picture: {run / 'choices.png'}" in done.out
         assert all(under(learned, part) for part in PARTS)
-        assert under(learned, "actor.").popitem()[1].shape == (
-            SKILLS,
-        )  # the last bias: a logit per skill
+        # The last bias: a logit per skill.
+        assert under(learned, "actor.").popitem()[1].shape == (SKILLS,)
         chosen = choices(run)
         assert {name: array.shape for name, array in chosen.items()} == {
             "training": (1, 80),
@@ -295,9 +292,8 @@ def test_a_seed_takes_its_own_pretraining_or_says_whose_it_takes(cli):
     )
 
     pretrain(cli, seed=2, frames=20)
-    own, run = finetune(
-        cli, "seed=2", variant="own"
-    )  # seed 1 has a later snapshot, which is not its own
+    # Seed 1 has a later snapshot, which is not its own.
+    own, run = finetune(cli, "seed=2", variant="own")
     result = json.loads((run.parent / "seed_2/result.json").read_text())
     assert own.code == 0 and "note:" not in own.out
     assert (result["seed"], result["pretrained_seed"], result["pretrained_frame"]) == (2, 2, 20)
@@ -317,8 +313,7 @@ def test_every_regime_starts_from_the_same_weights_and_is_judged_on_the_same_epi
     assert len(set(returns.values())) == 1, returns
     assert same(under(source, "critic.trunk."), under(starts["selector"], "critic.trunk."))
     heads = [name for name in source if name.startswith("critic.q") and name.endswith("weight")]
-    assert heads and not any(
-        torch.equal(source[name], starts["selector"][name]) for name in heads
-    )  # drawn anew
+    # drawn anew
+    assert heads and not any(torch.equal(source[name], starts["selector"][name]) for name in heads)
     chosen = choices(run)
     assert len(chosen["training"]) == 0 and (chosen["evaluation"] == np.zeros((2, 5))).all()

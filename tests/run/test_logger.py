@@ -141,9 +141,8 @@ def test_a_quantity_that_is_not_finite_stops_the_run_in_one_line(tmp_path, value
         and "fine" not in line
         and "\n" not in line
     )
-    assert [row["frame"] for row in read(tmp_path / "train.csv")] == [
-        "10"
-    ]  # the bad row is not written
+    # The bad row is not written.
+    assert [row["frame"] for row in read(tmp_path / "train.csv")] == ["10"]
 
 
 def test_a_table_that_cannot_be_written_is_a_one_line_error(tmp_path):
@@ -184,9 +183,8 @@ def test_going_back_to_a_checkpoint_cuts_the_rows_written_after_it(tmp_path):
 def test_a_resumed_table_equals_an_uninterrupted_one(tmp_path):
     def first(logger):
         window(logger, 10, [1.0])
-        logger.add(
-            {"loss": torch.tensor(4.0), "half": torch.tensor(1.0)}
-        )  # the checkpoint comes in mid-window
+        # The checkpoint comes in mid-window.
+        logger.add({"loss": torch.tensor(4.0), "half": torch.tensor(1.0)})
 
     def second(logger):
         logger.add({"loss": torch.tensor(6.0), "half": torch.tensor(2.0)})

@@ -68,9 +68,8 @@ def plain(cli, root, snapshot, *args):
 def assert_summary(result, results):
     """Mean, best and curve of an oracle's result.json, recomputed from the runs of single
     skills."""
-    returns = np.array(
-        [[point["return_mean"] for point in r["curve"]] for r in results]
-    )  # (skills, evaluations)
+    # (skills, evaluations)
+    returns = np.array([[point["return_mean"] for point in r["curve"]] for r in results])
     final = np.array([r["final"]["return_mean"] for r in results])
     assert len(set(final)) == SKILLS  # else the best and the mean would say the same
     assert (
@@ -173,9 +172,8 @@ def test_an_oracle_is_its_skills_finetuned_alone_and_their_mean_and_best(cli, pr
     ]
 
     before = stamps(cli.root)
-    again = cli(
-        "finetune", *TASK, "skills=oracle", "skills.workers=1"
-    )  # workers are no setting: the same directory
+    # Workers are no setting: the same directory.
+    again = cli("finetune", *TASK, "skills=oracle", "skills.workers=1")
     assert again.code == 0 and "is finished; nothing to do" in again.out
     assert_table(again.out, result)
     alone = cli("finetune", *TASK, "skills=fixed", "skills.index=1")

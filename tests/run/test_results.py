@@ -22,6 +22,7 @@ from tests.kit.replay import Diary, what_happens
 from tests.kit.runs import stop_at
 from utils import ROOT, load_torch, save_torch, versions
 
+# url_benchmark issue 1
 EXPERTS = {
     "walker_stand": 984,
     "walker_walk": 971,
@@ -35,7 +36,7 @@ EXPERTS = {
     "jaco_reach_top_right": 223,
     "jaco_reach_bottom_left": 193,
     "jaco_reach_bottom_right": 203,
-}  # url_benchmark issue 1
+}
 KEYS = {
     "phase",
     "agent",
@@ -258,11 +259,8 @@ def checkout(tmp_path, monkeypatch):
     """A repository with one commit, taken for the place of the code."""
     if shutil.which("git") is None:
         pytest.skip("needs git")
-    for name in (
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-    ):  # set where tests run inside of a hook
+    # Set where tests run inside of a hook.
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
     path = (tmp_path / "checkout").resolve()
     path.mkdir()
@@ -314,15 +312,13 @@ def test_recent_skills_are_those_of_the_last_whole_episodes_of_the_ring(capacity
     for length in np.random.default_rng(0).integers(1, 12, size=25):
         for _ in diary.play(int(length)):
             window = diary.times[-capacity:]
-            begun = [
-                episode for episode, step in window if step == 0
-            ]  # the others lost their first rows
+            # The others lost their first rows.
+            begun = [episode for episode, step in window if step == 0]
             for count in (1, 3, 10):
                 expected = []
                 for episode in begun[-count:]:
-                    acted = [step for e, step in window if e == episode][
-                        :-1
-                    ]  # out of the last row nothing was done
+                    # Out of the last row nothing was done.
+                    acted = [step for e, step in window if e == episode][:-1]
                     if acted:
                         expected.append(
                             [int(what_happens(episode, step)[1].argmax()) for step in acted]

@@ -125,9 +125,8 @@ def hostile(tmp_path, canary):
 def one_line(done, path):
     """The command says one line, which names the file, and has exit code 2."""
     assert done.code == 2 and done.err.count("\n") == 1 and done.err.startswith("error: "), done
-    assert str(path) in done.err and "weights_only" not in done.err, (
-        done.err
-    )  # torch advises to switch that off
+    # Torch advises to switch that off.
+    assert str(path) in done.err and "weights_only" not in done.err, done.err
     return True
 
 

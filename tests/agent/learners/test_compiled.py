@@ -107,9 +107,8 @@ def test_looking_at_an_update_leaves_no_trace():
 def test_an_update_is_a_single_graph_for_the_compiler(agent):
     torch._dynamo.reset()
     plain, traced = pair(agent, Traced())
-    for _ in range(
-        4
-    ):  # metrics, not weights: where a gradient is 0, Adam makes a step of its rounding
+    # Metrics, not weights: where a gradient is 0, Adam makes a step of its rounding.
+    for _ in range(4):
         same(plain(), traced(), rtol=2e-3, atol=1e-5)
 
 

@@ -252,9 +252,8 @@ def test_exploration_adds_unclipped_normal_noise_around_the_mean():
     action = acting(learner, 4000)
     assert np.abs(action.mean(0)).max() < 0.015
     np.testing.assert_allclose(action.std(0), 0.2, rtol=0.05)
-    assert (np.abs(action) > 0.3).mean() == pytest.approx(
-        0.1336, abs=0.02
-    )  # stddev_clip is for the losses only
+    # stddev_clip is for the losses only.
+    assert (np.abs(action) > 0.3).mean() == pytest.approx(0.1336, abs=0.02)
 
 
 def test_explored_actions_stay_inside_the_bounds():
@@ -602,9 +601,8 @@ def test_a_warm_start_keeps_the_actor_and_the_critics_trunk(init_critic, sync_ta
         if net == "actor" or (net == "critic" and rest.startswith("trunk") and init_critic):
             assert torch.equal(w, pretrained[name]), name
         elif net == "critic":
-            assert torch.equal(w, before[name]), (
-                name
-            )  # fresh heads, and the trunk where it is not copied
+            # Fresh heads, and the trunk where it is not copied.
+            assert torch.equal(w, before[name]), name
         else:
             expected = state[f"critic.{rest}"] if sync_target else before[name]
             assert torch.equal(w, expected), name

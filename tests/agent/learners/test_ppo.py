@@ -488,9 +488,8 @@ def test_inputs_are_normalised_by_the_moments_of_all_rows_seen():
     seen = torch.cat(rows_seen).double()
     torch.testing.assert_close(norm.mean.double(), seen.mean(0), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(norm.var.double(), seen.var(0, unbiased=False), rtol=1e-3, atol=1e-4)
-    deviation = (
-        seen.var(0, unbiased=False).clamp(min=0.01).sqrt()
-    )  # EDL's floor: the third hardly varies
+    # EDL's floor: the third hardly varies
+    deviation = seen.var(0, unbiased=False).clamp(min=0.01).sqrt()
     expected = ((x - seen.mean(0)) / deviation).clamp(-5, 5).float()
     torch.testing.assert_close(norm(x), expected, rtol=1e-3, atol=1e-3)
 

@@ -211,11 +211,8 @@ def test_symmetric_surgery_by_hand():
     )
 
 
-THREE = (
-    vector(2.0, 0.0, 1.0),
-    vector(-1.0, 1.0, 0.5),
-    vector(-1.0, -2.0, -0.5),
-)  # every pair is in conflict
+# Every pair is in conflict.
+THREE = (vector(2.0, 0.0, 1.0), vector(-1.0, 1.0, 0.5), vector(-1.0, -2.0, -0.5))
 ORDERS = list(
     itertools.product(*(itertools.permutations([j for j in range(3) if j != i]) for i in range(3)))
 )
@@ -224,9 +221,8 @@ ORDERS = list(
 @pytest.mark.parametrize("p", [None, 0.6])  # a probability is a matter of two streams
 def test_three_streams_follow_the_pcgrad_paper_in_every_random_order(p):
     grads = [g.double().tolist() for g in THREE]
-    outcomes = np.array(
-        [pcgrad_loop(grads, orders) for orders in ORDERS]
-    )  # 2 orders for each of 3 streams: 8
+    # 2 orders for each of 3 streams: 8
+    outcomes = np.array([pcgrad_loop(grads, orders) for orders in ORDERS])
     assert min(np.abs(a - b).max() for a, b in itertools.combinations(outcomes, 2)) > 1e-2
     act, counts, draws = surgery(p), np.zeros(8, int), 400
     for _ in range(draws):

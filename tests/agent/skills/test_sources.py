@@ -63,19 +63,8 @@ def test_an_unknown_kind_of_space_names_the_choices():
 
 def test_a_skill_lasts_until_the_interval_or_the_episode_ends():
     chosen = indices(switching(interval=10), 100, episode_length=25)
-    assert changes(chosen) == [
-        10,
-        20,
-        25,
-        30,
-        40,
-        50,
-        60,
-        70,
-        75,
-        80,
-        90,
-    ]  # the interval counts over all episodes
+    # The interval counts over all episodes.
+    assert changes(chosen) == [10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90]
 
 
 def test_interval_zero_changes_the_skill_at_episode_starts_only():
