@@ -78,11 +78,11 @@ def test_an_update_holds_no_more_than_three_pairwise_matrices_at_a_time():
     assert largest <= 3 * 4 * amped.learner.batch_size**2
 
 
-def test_the_paper_size_update_stays_within_93_gflop():
-    """Counted on `meta`, where nothing is computed."""
+def test_the_paper_size_update_stays_within_98_gflop():
+    """Counted on `meta`, where nothing is computed. One whole backward pass per stream: 97.2."""
     objective, learner, memory = meta.build(composed("pretrain", "agent=amped", "preset=paper"))
     learner.batch_size = 1024
-    assert update.gflop(lambda: learner.learn(memory, objective, 2)) <= 93
+    assert update.gflop(lambda: learner.learn(memory, objective, 2)) <= 98
 
 
 def test_the_loop_over_transitions_gives_the_same_batch():

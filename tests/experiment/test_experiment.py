@@ -459,6 +459,7 @@ def test_the_study_writes_bars_a_table_with_bounds_and_rows(cli, draw, tmp_path)
     assert f"| AMPED | 2 | {sum(values) / 2:.3f} ± {spread:.3f} |" in amped
     assert [line.split(" | ")[0] for line in lines if line.startswith("| ")] == [
         "| method",
+        "| ---",
         "| AMPED",
         "| random actions",
         "| uniform states",
