@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -38,6 +39,32 @@ def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: Dr
     action = mean + (noise if clip is None else noise.clamp_(-clip, clip))
     inside = action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
     return action + (inside - action).detach() if action.requires_grad else inside
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSettings:
+    """Deviation of the noise on actions, and its clip in the losses (not when acting)."""
+
+    stddev: NonNegative
+    stddev_clip: NonNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartSettings:
+    """What a fine-tuning takes from a snapshot besides the actor: the critic's trunk, its heads too
+    (ProtoRL); and whether the target starts as the critic (the public code leaves it random)."""
+
+    init_critic: bool
+    init_heads: bool
+    sync_target: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConflictSettings:
+    """How often the conflict of single samples is measured (0: never), and on how many."""
+
+    conflict_every_updates: Natural
+    conflict_samples: Rows
 
 
 class DDPG(Learner):
@@ -90,16 +117,12 @@ class DDPG(Learner):
         lr: Positive,
         batch_size: Rows,
         critic_target_tau: Share,
-        stddev: NonNegative,
-        stddev_clip: NonNegative,
         update_every_steps: Count,
         num_seed_steps: int,
-        init_critic: bool,
-        init_heads: bool,
-        sync_target: bool,
         frozen: bool,
-        conflict_every_updates: Natural,
-        conflict_samples: Rows,
+        noise: NoiseSettings,
+        start: WarmStartSettings,
+        conflict: ConflictSettings,
     ):
         super().__init__()
         self.per_stream = critic_heads == "per_stream"
@@ -130,13 +153,10 @@ class DDPG(Learner):
         self.learn_rng = Draws(rng.torch("learn"), rng.device)
         self.batch_size = batch_size
         self.tau = critic_target_tau
-        self.stddev = stddev
-        self.stddev_clip = stddev_clip
+        self.stddev, self.stddev_clip = noise.stddev, noise.stddev_clip
         self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
-        self.init_critic, self.init_heads, self.sync_target = init_critic, init_heads, sync_target
+        self.start, self.conflict = start, conflict
         self.frozen = frozen
-        self.conflict_every_updates = conflict_every_updates
-        self.conflict_samples = conflict_samples
         self.capture: Capture | None = None  # how `learn` runs an update; None: as it stands here
         self.to(self.device)
 
@@ -202,8 +222,8 @@ class DDPG(Learner):
     def learn(self, memory, objective: Objective, step: int) -> Metrics:
         """One update on fresh batches."""
         batches = [memory.sample(self.batch_size) for _ in range(objective.batches_per_update)]
-        diagnose = self.conflict_every_updates > 0 and len(self.streams) > 1
-        diagnose = diagnose and step // self.update_every_steps % self.conflict_every_updates == 0
+        every = self.conflict.conflict_every_updates if len(self.streams) > 1 else 0
+        diagnose = every > 0 and step // self.update_every_steps % every == 0
         if self.capture is not None and not diagnose:
             return self.capture(self, objective, batches)
         return self.update(objective, batches, diagnose=diagnose)
@@ -289,7 +309,7 @@ class DDPG(Learner):
         """The paper's conflict ratio: the share of samples whose two critic gradients have a
         negative product."""
         parameters = {k: p.detach() for k, p in self.critic.named_parameters()}
-        n, columns = self.conflict_samples, self._columns()
+        n, columns = self.conflict.conflict_samples, self._columns()
 
         def loss(parameters, x, action, y, column):
             q1, q2 = torch.func.functional_call(self.critic, parameters, (x, action))
@@ -312,11 +332,11 @@ class DDPG(Learner):
         """What survives pre-training: the actor and the critic's trunk. Q heads and optimisers
         start afresh."""
         self.actor.load_state_dict(_under(state, "actor."))
-        if self.init_critic:
+        if self.start.init_critic:
             self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))
-        if self.init_critic and self.init_heads:  # ProtoRL copies the whole critic
+        if self.start.init_critic and self.start.init_heads:  # ProtoRL copies the whole critic
             self.critic.load_state_dict(_under(state, "critic."))
-        if self.sync_target:  # the public code leaves the target's trunk random
+        if self.start.sync_target:  # the public code leaves the target's trunk random
             self.target.load_state_dict(self.critic.state_dict())
 
 

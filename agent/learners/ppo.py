@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -51,6 +52,48 @@ def gae(reward: Tensor, value: Tensor, *, gamma: float, lam: float) -> Tensor:
     return advantage
 
 
+@dataclass(frozen=True, kw_only=True)
+class PolicySettings:
+    """The policy's density, and the size of its network and of the values'."""
+
+    policy: Literal["beta", "tanh_gaussian"]
+    hidden_dim: Size
+    layers: Layers
+    normalize_inputs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings:
+    """Discount and GAE, the clip of the ratio, and the weights of value error and entropy."""
+
+    gamma: Share
+    gae_lambda: Share
+    clip: Positive
+    value_weight: NonNegative
+    entropy_weight: NonNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class CycleSettings:
+    """How often a rollout is gone through, by the policy and by the objective's own networks; and
+    whether these two have a rollout each."""
+
+    epochs: Count
+    minibatches: Rows
+    objective_epochs: Count
+    fresh_rollouts: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceSettings:
+    """What streams share: one value head or one each, the scale of rewards and advantages."""
+
+    value_heads: Literal["per_stream", "shared"]
+    adv_norm: Literal["per_stream", "joint", "none"]
+    reward_scale: Literal["per_stream", "joint", "none"]
+    reward_window: Count
+
+
 class PPO(Learner):
     """Policy and value nets of (s, z). With several streams each has its own advantages and value
     head, and the gradients of the streams' losses meet in `surgery`; the entropy bonus joins after
@@ -90,48 +133,39 @@ class PPO(Learner):
         streams: tuple[str, ...],
         surgery: Surgery,
         rng: Streams,
-        policy: Literal["beta", "tanh_gaussian"],
-        hidden_dim: Size,
-        layers: Layers,
         lr: Positive,
         adam_eps: Positive,
-        gamma: Share,
-        gae_lambda: Share,
-        clip: Positive,
-        value_weight: NonNegative,
-        entropy_weight: NonNegative,
-        epochs: Count,
-        minibatches: Rows,
-        objective_epochs: Count,
-        fresh_rollouts: bool,
-        value_heads: Literal["per_stream", "shared"],
-        adv_norm: Literal["per_stream", "joint", "none"],
-        reward_scale: Literal["per_stream", "joint", "none"],
-        reward_window: Count,
-        normalize_inputs: bool,
         surgery_scope: Literal["all", "policy", "value"],
         frozen: bool,
+        networks: PolicySettings,
+        weights: LossSettings,
+        cycle: CycleSettings,
+        balance: BalanceSettings,
     ):
         super().__init__()
-        self.per_stream = value_heads == "per_stream"
-        self.adv_norm, self.reward_scale = adv_norm, reward_scale
-        in_dim = obs_dim + skill_dim
-        self.policy = POLICIES[policy](
-            in_dim, action_dim, hidden_dim=hidden_dim, layers=layers, normalize=normalize_inputs
+        self.per_stream = balance.value_heads == "per_stream"
+        self.adv_norm, self.reward_scale = balance.adv_norm, balance.reward_scale
+        in_dim, hidden_dim, layers = obs_dim + skill_dim, networks.hidden_dim, networks.layers
+        self.policy = POLICIES[networks.policy](
+            in_dim,
+            action_dim,
+            hidden_dim=hidden_dim,
+            layers=layers,
+            normalize=networks.normalize_inputs,
         )
         heads = len(streams) if self.per_stream else 1
         self.value = layered(in_dim, *[hidden_dim] * layers, heads)
         self.opt = self.adam("ppo", self.parameters(), lr, eps=adam_eps)
         # Of each stream's rewards, and of their sum.
-        self.reward_moments = WindowedMoments(len(streams) + 1, reward_window)
+        self.reward_moments = WindowedMoments(len(streams) + 1, balance.reward_window)
         self.policy_surgery = surgery if surgery_scope in ("all", "policy") else SumGradients()
         self.value_surgery = surgery if surgery_scope in ("all", "value") else SumGradients()
         self.surgery = surgery if surgery_scope == "all" else None
         self.streams, self.frozen = streams, frozen
-        self.gamma, self.gae_lambda, self.clip = gamma, gae_lambda, clip
-        self.value_weight, self.entropy_weight = value_weight, entropy_weight
-        self.epochs, self.minibatches = epochs, minibatches
-        self.objective_epochs, self.fresh_rollouts = objective_epochs, fresh_rollouts
+        self.gamma, self.gae_lambda, self.clip = weights.gamma, weights.gae_lambda, weights.clip
+        self.value_weight, self.entropy_weight = weights.value_weight, weights.entropy_weight
+        self.epochs, self.minibatches = cycle.epochs, cycle.minibatches
+        self.objective_epochs, self.fresh_rollouts = cycle.objective_epochs, cycle.fresh_rollouts
         self.device = rng.device
         self.act_rng = rng.numpy("act")
         self.shuffle_rng = Draws(rng.torch("shuffle"), rng.device)

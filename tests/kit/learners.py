@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from agent.base import Objective
+from agent.keys import arguments
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import SumGradients
@@ -51,7 +52,7 @@ def make_ddpg(*, streams=("task",), surgery=None, seed=0, init=0, **changes) -> 
         streams=streams,
         surgery=surgery or SumGradients(),
         rng=Streams(seed),
-        **{**SETTINGS, **changes},
+        **arguments(DDPG, {**SETTINGS, **changes}),
     )
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from agent.base import TaskReward
+from agent.keys import arguments
 from agent.learners.ddpg import DDPG, clipped_noise
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.draws import Draws
@@ -631,7 +632,7 @@ def test_learning_continues_from_a_checkpoint_bit_for_bit(heads):
             streams=TWO,
             surgery=surgery,
             rng=rng,
-            **{**SETTINGS, "critic_heads": heads},
+            **arguments(DDPG, {**SETTINGS, "critic_heads": heads}),
         )
 
     rng, learner = build(1, 1)
