@@ -13,6 +13,7 @@ from torch import Tensor
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.draws import Draws
 from agent.parts.networks import mlp
+from agent.parts.optim import follow
 from agent.parts.particles import nearest_distances
 from agent.parts.prototypes import Prototypes, sinkhorn
 from replay_buffer import Batch
@@ -91,10 +92,8 @@ class ProtoRL(Objective):
         guess = scores.log_softmax(1)
         loss = -(codes * guess).sum(1).mean()
         descend(loss, self.opt)
+        follow(self.slow_predictor, self.predictor, self.tau)
         with torch.no_grad():
-            torch._foreach_lerp_(
-                list(self.slow_predictor.parameters()), list(self.predictor.parameters()), self.tau
-            )
             usage = guess.exp().mean(0)
             # Perplexity / K: 1 = all used alike.
             in_use = torch.special.entr(usage).sum().exp() / len(usage)

@@ -138,8 +138,8 @@ def settle_compile(config: dict[str, Any], stored: dict[str, Any] | None) -> dic
     compiler = os.environ.get("CXX", "g++")
     if pays and shutil.which(compiler) is None:
         print(
-            f"note: no C++ compiler ({compiler}) here, so the update is not compiled: with one "
-            "this run would take about half the time",
+            f"note: no C++ compiler ({compiler}) here, so the update is not compiled; with one "
+            "this run would be faster",
             flush=True,
         )
         pays = False

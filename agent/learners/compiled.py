@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Update = Callable[[list[Tensor]], Metrics]  # batches and random numbers -> metrics; moves weights
 
 
-class Capture:
+class Capture(ABC):
     """Made at the first call. Weights, statistics and generators are then as if nothing had
     happened before it, so that a run that is continued does what an uninterrupted one does."""
 

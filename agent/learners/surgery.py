@@ -4,7 +4,7 @@ policies."""
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -49,7 +49,7 @@ def similarity(a: Tensor, b: Tensor) -> Metrics:
     return {"dot": dot, "cosine": cosine, "conflict": (dot < 0).float()}
 
 
-class Surgery:
+class Surgery(ABC):
     """Makes one gradient of several, given by the names of their streams."""
 
     def __init__(self, *, generator: Draws | None = None):
@@ -76,8 +76,8 @@ class ProjectConflict(Surgery):
     """
 
     def __init__(self, *, p: Share | None, first: str | None, generator: Draws | None = None):
-        super().__init__(generator=generator)
         self.p, self.first, self.draws = p, first, generator or Draws(None)
+        super().__init__(generator=self.draws)
 
     def __call__(self, grads: dict[str, Tensor]) -> Tensor:
         if self.p is not None and self.first is not None and len(grads) == 2:

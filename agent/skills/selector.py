@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -91,11 +92,11 @@ class SelectorNetworks(Trainable):
     def q(self, critics: Iterable[nn.Module], obs: Tensor) -> Tensor:
         return torch.stack([critic(obs) for critic in critics]).amin(0)  # (B, n)
 
-    def next_value(self, next_obs: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def next_value(self, next_obs: Tensor) -> Tensor: ...
 
-    def actor_loss(self, log_p: Tensor, q: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def actor_loss(self, log_p: Tensor, q: Tensor) -> Tensor: ...
 
     def learn(self, batch: Batch) -> Metrics:
         """One step of critics, actor and targets on the task's reward; `batch.skill` is the one
