@@ -21,8 +21,8 @@ from analysis.frames.runs import YAML, load_result, read_runs
 from analysis.text import short_commit
 from run.cli.console import Parser
 from run.cli.guard import run_command
-from run.cli.schema import flatten
 from run.directory import PER_MACHINE, SILENT
+from run.identity import identity
 from utils import UserError, write_text
 
 VERSIONS = ("torch", "numpy", "mujoco", "dm_control", "gymnasium")
@@ -38,7 +38,7 @@ def config_hash(path: Path) -> str | None:
         return None  # only result.json was copied here
     kept = {
         key: value
-        for key, value in flatten(config).items()
+        for key, value in identity(config).items()
         if key not in SILENT | PER_MACHINE | {"seed"}
     }
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]

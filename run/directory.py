@@ -13,10 +13,8 @@ from typing import Any
 
 import yaml
 
-from agent.base import MOVED
-from agent.keys import keys_of
-from run.cli.schema import LEARNERS, flatten
-from run.settings import NAME, RunSettings, is_name
+from run.identity import differences, of_the_method, only_fitting, snapshots_below, unused
+from run.settings import NAME, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
 
 CHECKPOINT_FORMAT = 2  # 1: version 0.1, whose optimisers kept their moments as one vector
@@ -49,36 +47,37 @@ SILENT = {
     "use_wandb",
     "wandb_project",
     "checkpoint_every_frames",
+    "keep_checkpoint",
+    "eval_every_frames",  # evaluations draw from streams of their own
+    "log_every_frames",
+    "snapshots",
     "save_video",
     "video_episodes",
     "video_size",
     "skills.workers",
     "overrides",  # the words of the command, which a run keeps and which may come in any order
 }
+# Silent since version 0.3: the directories of older runs may have them in their names.
+ONCE_NAMED = {"eval_every_frames", "log_every_frames", "snapshots"}
 # May move bits: fixed until a run ends.
 PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs"}
 
 
-def of_the_method(key: str, config: dict[str, Any]) -> bool:
-    """Fine-tuning looks for the pre-training that had the same ones: keys of the agent and of
-    surgery, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
-    pre-training among the learner's."""
-    section, _, last = key.partition(".")
-    if section in ("agent", "surgery") or key == "learner":
-        return True
-    if section == "learner":
-        return last in LEARNERS[config["learner"]["name"]].shapes_pretraining
-    return key in config and not isinstance(config[key], dict) and key not in keys_of(RunSettings)
-
-
-def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: bool = False) -> str:
+def variant_name(
+    config: dict[str, Any],
+    overrides: list[str],
+    *,
+    method_only: bool = False,
+    silent: set[str] = SILENT,
+) -> str:
     """`cpu`, or `cpu,beta=0`: the preset plus what was overridden, in a fixed order."""
     parts = []
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if (
-            key in PLACED | SILENT
+            key in PLACED | silent
             or key.startswith("hydra")
+            or unused(key, config)
             or (method_only and not of_the_method(key, config))
         ):
             continue
@@ -101,8 +100,17 @@ def skills_name(config: dict[str, Any]) -> str:
 
 def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
     """runs/pretrain/<domain>/<agent>/<variant>/seed_<n> or
-    runs/finetune/<task>/<agent>/<variant>/<skills>/seed_<n>."""
-    parts = [config["agent"]["name"], config["variant"] or variant_name(config, overrides)]
+    runs/finetune/<task>/<agent>/<variant>/<skills>/seed_<n>. A run that was begun when more keys
+    were part of the variant stays where it is."""
+    path = _path(config, config["variant"] or variant_name(config, overrides))
+    older = _path(
+        config, config["variant"] or variant_name(config, overrides, silent=SILENT - ONCE_NAMED)
+    )
+    return older if older != path and older.exists() and not path.exists() else path
+
+
+def _path(config: dict[str, Any], variant: str) -> Path:
+    parts = [config["agent"]["name"], variant]
     if config["phase"] == "pretrain":
         parts = [config["domain"]["name"], *parts]
     else:
@@ -113,8 +121,11 @@ def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
     return Path(config["run_root"], config["phase"], *parts, f"seed_{config['seed']}")
 
 
-def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
-    """The snapshot that a fine-tuning starts from: a file, a frame, or the newest."""
+def find_snapshot(
+    config: dict[str, Any], overrides: list[str], stored: dict[str, Any] | None = None
+) -> Path:
+    """The snapshot that a fine-tuning starts from: a file, a frame, the one that it has started
+    from (`stored` is its config.yaml), or the newest."""
     if config["snapshot"]:
         path = Path(config["snapshot"])
         if not path.is_file():
@@ -131,12 +142,12 @@ def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
     agent = (
         Path(config["run_root"]) / "pretrain" / config["domain"]["name"] / config["agent"]["name"]
     )
-    present: dict[tuple[str, str], dict[int, Path]] = {}
-    for path in agent.glob("*/seed_*/snapshots/snapshot_*.pt"):
-        if frame := re.fullmatch(r"snapshot_(\d+)", path.stem):
-            present.setdefault(path.parts[-4:-2], {})[int(frame[1])] = path
+    present = snapshots_below(agent)
+    wanted = config["snapshot_ts"] or (stored or {}).get("snapshot_frame")
     frames = present.get((variant, f"seed_{config['seed']}"), {})
-    wanted = config["snapshot_ts"] or max(frames, default=None)
+    if not frames and not config["pretrain_variant"]:
+        frames = only_fitting(config, overrides, present, wanted)
+    wanted = wanted or max(frames, default=None)
     if wanted in frames:
         return frames[wanted]
     have = "; ".join(
@@ -156,6 +167,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: dict[str, Any]):
         self.path, self.config = path, config
         self._lock: int | None = None
+        self.continues = False  # a finished run, to more frames
 
     @property
     def variant(self) -> str:
@@ -163,7 +175,19 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        return (self.path / "result.json").exists()
+        return (self.path / "result.json").exists() and not self.continues
+
+    def say_finished(self) -> None:
+        """Snapshots that are asked for but were not when the run was made need another run."""
+        absent = [
+            frame
+            for frame in self.config.get("snapshots", [])
+            if frame <= self.config["num_train_frames"] and not self.snapshot_path(frame).exists()
+        ]
+        note = (
+            f" (it kept no snapshot of frame {absent[0]}; variant=NAME makes one)" if absent else ""
+        )
+        print(f"{self.path} is finished; nothing to do{note}", flush=True)
 
     def stored(self) -> dict[str, Any] | None:
         """The config that the run was started with; None where none was started yet."""
@@ -178,29 +202,52 @@ class RunDirectory:
             ) from error
         return found if isinstance(found, dict) else {}
 
-    def check(self) -> None:
-        """Refuse a directory that holds another setting."""
+    def check(self, *, resumes: bool = True) -> None:
+        """Refuse a directory that holds another setting. `resumes`: it goes on from a checkpoint,
+        unlike the directory of skills=oracle, which only sums up."""
         stored = self.stored()
         if stored is None:
             return
-        ignored = SILENT - PER_MACHINE | (PER_MACHINE if self.finished else set())
+        self.continues = self.finished and self._has_more_frames(stored, resumes)
+        # What may move bits must stay as it was until the run ends.
+        ignored = {*SILENT, "num_train_frames", *PER_MACHINE}
+        if not self.finished:
+            ignored -= PER_MACHINE
         if self.config.get("compile") == "auto":  # continues as it was started
             ignored |= {"compile"}
-        here, there = flatten(self.config), flatten(stored)
-        there = {
-            key: MOVED.get(value, value) if isinstance(value, str) else value
-            for key, value in there.items()
-        }
-        differ = [
-            k
-            for k in sorted(here.keys() | there.keys())
-            if k not in ignored and here.get(k) != there.get(k)
-        ]
+        differ = differences(self.config, stored, ignored)
         if differ:
-            shown = ", ".join(f"{k} ({there.get(k)} there, {here.get(k)} here)" for k in differ[:4])
+            shown = ", ".join(
+                f"{key} ({there} there, {here} here)"
+                for key, (there, here) in list(differ.items())[:4]
+            )
             raise UserError(
                 f"{self.path} holds a run with other settings: {shown}"
                 f"{' and more' if len(differ) > 4 else ''}; give variant=NAME, or the settings it has"
+            )
+        self._refuse_fewer_frames(stored)
+
+    def _has_more_frames(self, stored: dict[str, Any], resumes: bool) -> bool:
+        """Whether this run goes on where a finished one ended. At frame 0 there is nothing to go on
+        from, and nothing is lost by a new beginning."""
+        had, wanted = stored.get("num_train_frames", 0), self.config["num_train_frames"]
+        if wanted <= had:
+            return False
+        if resumes and had and not (self.path / f"checkpoint_{had}.pt").exists():
+            raise UserError(
+                f"{self.path} is finished with {had} frames and kept no checkpoint from which "
+                f"num_train_frames={wanted} could go on (keep_checkpoint=true keeps one); give "
+                "variant=NAME to start from the beginning"
+            )
+        return True
+
+    def _refuse_fewer_frames(self, stored: dict[str, Any]) -> None:
+        wanted = self.config["num_train_frames"]
+        come = stored.get("num_train_frames", 0) if self.finished else self.newest_frame
+        if come > wanted:
+            raise UserError(
+                f"{self.path} has {come} frames already, and num_train_frames={wanted} is fewer; its "
+                "evaluations on the way are in eval.csv, or give variant=NAME"
             )
 
     def open(self) -> None:
@@ -210,8 +257,13 @@ class RunDirectory:
             self._lock = os.open(self.path, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_halves(self.path)  # nobody writes here but us
-            if not (self.path / "config.yaml").exists():
+            stored = self.stored()
+            frames = "num_train_frames"  # the only key that a run may change on its way
+            if stored is None or stored.get(frames) != self.config.get(frames):
                 write_text(self.path / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
+            if self.continues:
+                for name in ("result.json", "choices.npz", "choices.png"):
+                    (self.path / name).unlink(missing_ok=True)
         except BlockingIOError:
             self.close()
             raise UserError(
@@ -239,6 +291,10 @@ class RunDirectory:
         )
         frames = sorted((int(m[1]) for m in found if m), reverse=True)
         return [self.path / f"checkpoint_{frame}.pt" for frame in frames]
+
+    @property
+    def newest_frame(self) -> int:
+        return max((int(path.stem.partition("_")[2]) for path in self.checkpoints()), default=0)
 
     def newest(self) -> str:
         """What a run that must stop can go back to."""
@@ -283,5 +339,5 @@ class RunDirectory:
 
     def finish(self, result: dict[str, Any]) -> None:
         write_text(self.path / "result.json", json.dumps(result, indent=2) + "\n")
-        for path in self.checkpoints():
+        for path in self.checkpoints()[1 if self.config.get("keep_checkpoint") else 0 :]:
             path.unlink()

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from omegaconf import DictConfig
 
 from run import build, oracle
 from run.cli.schema import LEARNERS, resolve
-from run.directory import find_snapshot, run_path
-from utils import CONFIGS, UserError, load_snapshot
+from run.directory import RunDirectory, find_snapshot, run_path
+from utils import CONFIGS, UserError, load_snapshot, read_json
 
 AGENTS = CONFIGS / "agent"
 NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
@@ -75,6 +76,31 @@ def fit_to_snapshot(
     }
 
 
+def is_finished(config: dict[str, Any], path: Path, overrides: list[str]) -> bool:
+    """A finished fine-tuning needs its pre-training no more. Whether it is the one that is asked
+    for can be told without: what the snapshot decided stands in its config.yaml."""
+    stored = RunDirectory(path, config).stored()
+    if (
+        stored is None
+        or config["agent"]["objective"] is None
+        or not (path / "result.json").exists()
+    ):
+        return False
+    given = {word.partition("=")[0] for word in overrides}
+    learner = dict(config["learner"])
+    for key in LEARNERS[learner["name"]].shapes_snapshot:
+        if f"learner.{key}" not in given:
+            learner[key] = stored.get("learner", {}).get(key)
+    decided = {"snapshot_frame": stored.get("snapshot_frame")}
+    if "skill_dim" not in given:
+        decided["skill_dim"] = stored.get("skill_dim")
+    directory = RunDirectory(path, {**config, **decided, "learner": learner})
+    directory.check(resumes=False)
+    if directory.finished:
+        directory.say_finished()
+    return directory.finished
+
+
 def finetune(
     cfg: DictConfig, overrides: list[str], *, draw_choices: Callable[[Path], None] | None = None
 ) -> Path:
@@ -83,9 +109,22 @@ def finetune(
     config, device = build.settle_machine(resolve(cfg))
     if config["skills"]["name"] in NUMBERED:
         require_one_hot(config)
-    path, source, snapshot, info = run_path(config, overrides), None, None, {}
+    path = run_path(config, overrides)
+    if is_finished(config, path, overrides):
+        if config["skills"]["name"] == "oracle":
+            oracle.show(read_json(path / "result.json"))
+    else:
+        train(config, path, overrides, device)
+    if draw_choices and (path / "choices.npz").exists() and not (path / "choices.png").exists():
+        draw_choices(path)
+        print(f"picture: {path / 'choices.png'}", flush=True)
+    return path
+
+
+def train(config: dict[str, Any], path: Path, overrides: list[str], device: torch.device) -> None:
+    source, snapshot, info = None, None, {}
     if config["agent"]["objective"] is not None:
-        source = find_snapshot(config, overrides)
+        source = find_snapshot(config, overrides, RunDirectory(path, config).stored())
         snapshot = load_snapshot(source, device)
         config = fit_to_snapshot(config, snapshot, source, overrides)
         info = {
@@ -106,9 +145,6 @@ def finetune(
     config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
         assert source is not None, "an agent without skills was refused above"
-        return oracle.run(config, overrides, source, device, info)
-    build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
-    if draw_choices and (path / "choices.npz").exists() and not (path / "choices.png").exists():
-        draw_choices(path)
-        print(f"picture: {path / 'choices.png'}", flush=True)
-    return path
+        oracle.run(config, overrides, source, device, info)
+    else:
+        build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
