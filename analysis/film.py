@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 import envs
-from agent.policy import Policy, load_policy
+from agent.policy import Policy, load_policy, snapshot_of
 from agent.skills.sources import SkillSpace
 from envs.render import Renderer
 from run.build import make_env
@@ -196,7 +196,7 @@ def choose_skills(space: SkillSpace, seed: int, only: list[int] | None) -> dict[
     }
 
 
-def env_of(snapshot: Path, config: dict[str, Any], given: str | None) -> str:
+def env_of(snapshot: str | Path, config: dict[str, Any], given: str | None) -> str:
     """The environment of the run. Where its name would import a module, the snapshot alone must
     not decide that: the user has to repeat the name as --env."""
     name = (
@@ -210,7 +210,8 @@ def env_of(snapshot: Path, config: dict[str, Any], given: str | None) -> str:
 
 
 def film_skills(args: argparse.Namespace) -> dict[str, Take]:
-    snapshot, policy = load_snapshot(args.snapshot), load_policy(args.snapshot)
+    path = snapshot_of(args.snapshot)
+    snapshot, policy = load_snapshot(path), load_policy(path)
     config, frame = snapshot["config"], snapshot["frame"]
     seed = config["seed"] if args.seed is None else args.seed
     # The start of the run's own evaluation at this frame: the pictures belong to that row of eval.csv.
@@ -317,7 +318,8 @@ def main() -> None:
         description="Writes filmstrip.png and skills.mp4: every skill from one start.",
     )
     skills.add_argument(
-        "snapshot", type=Path, help="a snapshot_<frame>.pt of pretrain.py or finetune.py"
+        "snapshot",
+        help="a snapshot_<frame>.pt, a run directory, or zoo:NAME (python -m analysis.zoo list)",
     )
     skills.add_argument("--out", type=Path, required=True, help="directory to write into")
     skills.add_argument(

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from agent import zoo
 from run.identity import differences, of_the_method, only_fitting, snapshots_below, unused
 from run.settings import NAME, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
@@ -127,11 +128,11 @@ def find_snapshot(
     """The snapshot that a fine-tuning starts from: a file, a frame, the one that it has started
     from (`stored` is its config.yaml), or the newest."""
     if config["snapshot"]:
-        path = Path(config["snapshot"])
+        path = zoo.resolve(config["snapshot"])
         if not path.is_file():
             raise UserError(
                 f"no snapshot at {path}{' but a directory' if path.is_dir() else ''}; give the "
-                "snapshot_<frame>.pt of a pre-training, or leave snapshot= away"
+                "snapshot_<frame>.pt of a pre-training or zoo:NAME, or leave snapshot= away"
             )
         return path
     variant = (

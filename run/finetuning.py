@@ -68,6 +68,11 @@ def fit_to_snapshot(
                 f"{key}={ours} does not fit {path}, which was pre-trained with {theirs}"
             )
     learner = {**config["learner"], **sizes}
+    if saved["name"] == "ddpg" and not any(
+        key.startswith("critic.") for key in snapshot["learner"]
+    ):
+        learner["init_critic"] = False  # of the zoo, which ships what acts and no critic
+        print(f"note: {path} holds the actor alone; the critic starts afresh", flush=True)
     return {
         **config,
         "learner": learner,
@@ -88,8 +93,8 @@ def is_finished(config: dict[str, Any], path: Path, overrides: list[str]) -> boo
         return False
     given = {word.partition("=")[0] for word in overrides}
     learner = dict(config["learner"])
-    for key in LEARNERS[learner["name"]].shapes_snapshot:
-        if f"learner.{key}" not in given:
+    for key in (*LEARNERS[learner["name"]].shapes_snapshot, "init_critic"):
+        if key in learner and f"learner.{key}" not in given:
             learner[key] = stored.get("learner", {}).get(key)
     decided = {"snapshot_frame": stored.get("snapshot_frame")}
     if "skill_dim" not in given:
