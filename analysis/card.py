@@ -49,8 +49,8 @@ def trimmed(payload: dict[str, Any]) -> dict[str, Any]:
     config = {**config, "overrides": words_of(config), "run_root": "runs", "device": "cpu"}
     if config.get("snapshot"):
         config["snapshot"] = Path(config["snapshot"]).name
-    skills = {k: v for k, v in payload["skills"].items()}
-    return {**payload, "config": config, "learner": kept, "objective": {}, "skills": skills}
+    told = {key: payload[key] for key in ("versions", "frame", "seed", "agent", "domain", "spec")}
+    return {**told, "config": config, "learner": kept, "objective": {}, "skills": payload["skills"]}
 
 
 def save_trimmed(path: Path, payload: dict[str, Any]) -> None:

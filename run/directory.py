@@ -52,6 +52,7 @@ SILENT = {
     "eval_every_frames",  # evaluations draw from streams of their own
     "log_every_frames",
     "snapshots",
+    "save_replay",
     "save_video",
     "video_episodes",
     "video_size",
@@ -60,8 +61,8 @@ SILENT = {
 }
 # Silent since version 0.3: the directories of older runs may have them in their names.
 ONCE_NAMED = {"eval_every_frames", "log_every_frames", "snapshots"}
-# May move bits: fixed until a run ends.
-PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs"}
+# Fixed until a run ends: they may move bits, or decide what a checkpoint holds.
+PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs", "save_replay"}
 
 
 def variant_name(

@@ -10,7 +10,7 @@ import torch
 import yaml
 from omegaconf import DictConfig
 
-from run import build, oracle
+from run import build, data, oracle
 from run.cli.schema import LEARNERS, resolve
 from run.directory import RunDirectory, find_snapshot, run_path
 from utils import CONFIGS, UserError, load_snapshot, read_json
@@ -127,7 +127,7 @@ def finetune(
 
 
 def train(config: dict[str, Any], path: Path, overrides: list[str], device: torch.device) -> None:
-    source, snapshot, info = None, None, {}
+    source, snapshot, older, info = None, None, None, {}
     if config["agent"]["objective"] is not None:
         source = find_snapshot(config, overrides, RunDirectory(path, config).stored())
         snapshot = load_snapshot(source, device)
@@ -137,6 +137,8 @@ def train(config: dict[str, Any], path: Path, overrides: list[str], device: torc
             "pretrained_frame": snapshot["frame"],
             "pretrained_seed": snapshot["seed"],
         }
+        if config["data"]["name"] != "none":
+            older = data.load(data.find(source)).until(snapshot["frame"])
         if snapshot["seed"] != config["seed"]:
             print(
                 f"note: seed {config['seed']} starts from the snapshot of seed {snapshot['seed']} in {source}",
@@ -147,9 +149,16 @@ def train(config: dict[str, Any], path: Path, overrides: list[str], device: torc
             f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
             "has none: use learner.frozen=false"
         )
+    elif config["data"]["name"] != "none":
+        raise UserError(
+            f"data={config['data']['name']} takes the data of a pre-training; "
+            f"agent={config['agent']['name']} has none: use data=none"
+        )
     config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
         assert source is not None, "an agent without skills was refused above"
         oracle.run(config, overrides, source, device, info)
-    else:
-        build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
+        return
+    build.run(
+        config, path, config["task"]["env"], device, snapshot=snapshot, older=older, info=info
+    )

@@ -20,6 +20,23 @@ from utils import UserError
 # Of an agent, what only fine-tuning reads: no pre-training differs by it.
 FINETUNE_ONLY = ("agent.native_skills", "agent.finetune_skills", "agent.per_domain")
 
+# Keys that came later, with what every run had before there was such a key.
+LATER = {
+    "learner.presquash": 0.0,
+    "save_replay": False,
+    "adapt.name": "urlb",
+    "adapt.warmup": "uniform",
+    "adapt.actor": True,
+    "adapt.moments": False,
+    "adapt.critic_first": 0,
+    "adapt.actor_lr": 1.0,
+    "adapt.pull": 0.0,
+    "data.name": "none",
+    "data.share": 0.0,
+    "data.offline_updates": 0,
+    "data.skill": "stored",
+}
+
 
 def of_the_method(key: str, config: dict[str, Any]) -> bool:
     """Fine-tuning looks for the pre-training that had the same ones: keys of the agent and of
@@ -57,6 +74,7 @@ def differences(
 ) -> dict[str, tuple[Any, Any]]:
     """{key: (there, here)} of two configs, without the ignored keys."""
     ours, theirs = identity(here), identity(there)
+    theirs = {key: value for key, value in LATER.items() if key in ours} | theirs
     return {
         key: (theirs.get(key), ours.get(key))
         for key in sorted(ours.keys() | theirs.keys())
@@ -80,7 +98,7 @@ def fits(config: dict[str, Any], pretraining: dict[str, Any]) -> bool:
     """The pre-training is of the same preset and, key by key, of the same method."""
     if pretraining.get("preset", {}).get("name") != config["preset"]["name"]:
         return False
-    theirs = identity(pretraining)
+    theirs = LATER | identity(pretraining)
     return all(
         theirs.get(key) == value
         for key, value in identity(config).items()

@@ -36,6 +36,12 @@ class SkillSpace:
         normal = rng.standard_normal(self.dim, np.float32)
         return normal / np.linalg.norm(normal) if self.kind == "sphere" else normal
 
+    def sample_many(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """(count, dim)."""
+        if self.one_hot:
+            return np.eye(self.dim, dtype=np.float32)[rng.integers(self.dim, size=count)]
+        return np.stack([self.sample(rng) for _ in range(count)])
+
     def vector(self, index: int) -> np.ndarray:
         if not self.one_hot:
             raise UserError(
@@ -81,6 +87,11 @@ class SkillSource:
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         """The source that an evaluation uses; it draws from the evaluation's own generator."""
         return self
+
+    def stand_in(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Skills such as this source acts under, for transitions that were made under others:
+        (count, dim)."""
+        return np.tile(self.skill, (count, 1))
 
     def state_dict(self) -> dict[str, Any]:
         return {"skill": self.skill.tolist()}
@@ -151,6 +162,9 @@ class Switching(SkillSource):
         if self.due(step, first):
             self.many = np.stack([self.space.sample(self.rng) for _ in obs])
         return self.many
+
+    def stand_in(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return self.space.sample_many(rng, count)
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         if self.eval == "per_call":

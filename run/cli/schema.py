@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agent.base import Objective, load_class
 from agent.keys import arguments, keys_of
+from agent.learners.adaptation import Adaptation
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import ProjectConflict, SumGradients
@@ -25,6 +26,7 @@ from replay_buffer import ReplayBuffer
 from run.cli.rules import SECTION, Rule, rule_of_annotation
 from run.cli.together import check_together
 from run.cli.words import nearest
+from run.data import DataSettings
 from run.settings import (
     CLASS,
     NAME,
@@ -53,6 +55,10 @@ GIVEN = {
     "critics",
     "space",
     "features",
+    "adapt",
+    "tasks",
+    "physics",
+    "data",
 }
 GROUPS = {  # sections that hold sections, or that an agent's yaml may leave out
     "agent",
@@ -147,6 +153,8 @@ class Schema:
                 **rules_of(RegimeSettings),
             },
             "replay": rules_of(ReplayBuffer),
+            "adapt": rules_of(Adaptation),
+            "data": rules_of(DataSettings),
         }
 
     def _choose(self, key: str, choices: tuple[str, ...]) -> str:
@@ -292,7 +300,18 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
 
 def _require_sections(config: dict[str, Any]) -> None:
     """Sections are sections: whatever reads them need not ask again."""
-    for section in ("agent", "learner", "preset", "skills", "surgery", "domain", "task", "replay"):
+    for section in (
+        "agent",
+        "learner",
+        "preset",
+        "skills",
+        "surgery",
+        "domain",
+        "task",
+        "replay",
+        "adapt",
+        "data",
+    ):
         if section in config and not isinstance(config[section], dict):
             SECTION.check(section, config[section])
     for name in ("objective", "learner", "native_skills", "per_domain", "show"):

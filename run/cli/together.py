@@ -47,6 +47,10 @@ def check_together(config: dict[str, Any]) -> None:
             raise UserError(f"{key}={config[key]} is not a multiple of action_repeat={repeat}")
     if config["learner"]["name"] == "ppo":
         check_cycles(config)
+        if config.get("save_replay"):
+            raise UserError("save_replay= is for learner=ddpg; learner=ppo keeps no replay")
+        if config.get("data", {}).get("name", "none") != "none":
+            raise UserError("data= is for learner=ddpg; learner=ppo learns from rollouts alone")
         for key in ("compile", "cuda_graph"):
             if config[key] is True:
                 raise UserError(
