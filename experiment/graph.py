@@ -16,6 +16,7 @@ from experiment import definition as experiment
 from experiment.definition import Experiment
 from experiment.job import Command
 from experiment.runs import Run
+from run.cli import own
 from run.cli.words import parse_value
 from utils import CONFIGS, ROOT, UserError, choose, read_json
 
@@ -145,7 +146,7 @@ def threads(run: Run, share: int) -> int:
 
 def command(run: Run, share: int) -> Command:
     return Command(
-        [sys.executable, str(ROOT / f"{run.phase}.py"), *run.words],
+        [sys.executable, str(ROOT / f"{run.phase}.py"), *own.options(), *run.words],
         str(log_of(run).absolute()),
         threads(run, share),
     )

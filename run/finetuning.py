@@ -11,17 +11,17 @@ import yaml
 from omegaconf import DictConfig
 
 from run import build, data, oracle
+from run.cli import own
 from run.cli.schema import LEARNERS, resolve
 from run.directory import RunDirectory, find_snapshot, run_path
-from utils import CONFIGS, UserError, load_snapshot, read_json
+from utils import UserError, load_snapshot, read_json
 
-AGENTS = CONFIGS / "agent"
 NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
 
 
 def one_hot_agents() -> list[str]:
     """Agents whose own yaml says that skills are numbered."""
-    configs = {path.stem: yaml.safe_load(path.read_text()) for path in AGENTS.glob("*.yaml")}
+    configs = {name: yaml.safe_load(path.read_text()) for name, path in own.yamls("agent").items()}
     return sorted(
         name for name, found in configs.items() if found["agent"].get("skill_space") == "one_hot"
     )

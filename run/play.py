@@ -8,7 +8,8 @@ import numpy as np
 import yaml
 
 import envs
-from utils import CONFIGS, UserError, stream_seed
+from run.cli import own
+from utils import UserError, stream_seed
 
 
 class Acts(Protocol):
@@ -33,8 +34,8 @@ class Evaluation(NamedTuple):
 
 def env_name(task: str) -> str:
     """The environment of a task of configs/task, or the name of an environment itself."""
-    file = CONFIGS / "task" / f"{task}.yaml"
-    return yaml.safe_load(file.read_text())["task"]["env"] if file.is_file() else task
+    file = own.yamls("task").get(task)
+    return yaml.safe_load(file.read_text())["task"]["env"] if file else task
 
 
 def evaluate(

@@ -19,7 +19,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from utils import CONFIGS, UserError
+from run.cli import own
+from utils import UserError
 
 COLUMNS = (
     "phase",
@@ -48,7 +49,6 @@ PLACES = {
     "pretrain": ("domain", "agent", "variant"),
     "finetune": ("task", "agent", "variant", "skills"),
 }
-DOMAINS = sorted(path.stem for path in (CONFIGS / "domain").glob("*.yaml"))
 WORDS = ("skills", "returns")  # columns of eval.csv that hold no number
 # The loader in C is ten times as fast, and there if libyaml was when PyYAML was built.
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -120,7 +120,7 @@ def place(path: Path) -> dict[str, Any]:
             found |= {"phase": phase, **dict(zip(names, parts[-len(names) - 1 : -1], strict=True))}
     if "task" in found:
         found["domain"] = next(
-            (name for name in DOMAINS if found["task"].startswith(f"{name}_")), None
+            (name for name in own.yamls("domain") if found["task"].startswith(f"{name}_")), None
         )
     return found
 

@@ -18,6 +18,7 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from run.cli import own
 from run.cli.console import Parser, leave
 from run.cli.schema import Schema, flatten
 from run.cli.words import GROUPS, check_words, nearest, quote_words
@@ -75,15 +76,16 @@ def read_arguments(arguments: list[str], phase: str) -> list[str]:
     parser = get_args_parser()
     parser.__class__ = Parser  # the same parser, whose errors are one line
     given = parser.parse_args(arguments)
+    own.use(given.config_dir)
     check_words(given.overrides, multirun=given.multirun)
     if given.multirun:  # there a comma separates the values of a sweep
-        check_sweeps(given.overrides, phase, given.config_dir)
+        check_sweeps(given.overrides, phase)
         return arguments
     quoted = dict(zip(given.overrides, quote_words(given.overrides), strict=True))
     return [quoted.get(word, word) for word in arguments]
 
 
-def check_sweeps(words: list[str], phase: str, config_dir: str | None) -> None:
+def check_sweeps(words: list[str], phase: str) -> None:
     """All values of a sweep before its first run. What a key may hold depends on the groups, such
     as agent=, so each combination of these is composed."""
     swept: dict[str, list[Any]] = {}
@@ -98,8 +100,7 @@ def check_sweeps(words: list[str], phase: str, config_dir: str | None) -> None:
     groups = [[f"{key}={value}" for value in swept.pop(key)] for key in GROUPS if key in swept]
     if not swept:
         return
-    if config_dir:
-        fixed.append(f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]")
+    fixed += own.search_words()
     for chosen in itertools.product(*groups):
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = hydra.compose(phase, [*fixed, *chosen])
