@@ -1,16 +1,28 @@
-"""Pieces of an HTML page that is one file: pictures and films are inside it, nothing is fetched."""
+"""Pieces of an HTML page that is one file: pictures and films are inside it, nothing is fetched.
+
+Whatever a page shows may come from files of somebody else. So every piece escapes the text that it
+is given, Markdown makes neither HTML nor links, and the page forbids the browser all that it does
+not need itself (`policy`).
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import markdown
 from matplotlib.figure import Figure
 
+from analysis.media import KINDS, png_height, png_width, read_media
+from run.cli.console import printable
+from utils import RESULTS
+
+SCRIPT = ""  # the page's own, the only one that a browser runs (`policy`)
 STYLE = """
 :root { --ink: #1c1c22; --soft: #5c5c66; --line: #dcdce2; --tint: #f5f5f8; --mark: #882255; }
 * { box-sizing: border-box; }
@@ -31,7 +43,7 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 td.prose { white-space: normal; min-width: 14rem; }
 th { background: var(--tint); }
-td[style*="right"], th[style*="right"] { text-align: right; }
+.right { text-align: right; }
 figure { margin: 1rem 0; }
 figure img, figure video { max-width: 100%; height: auto; border: 1px solid var(--line); border-radius: 4px; }
 figcaption { color: var(--soft); font-size: .9rem; max-width: 46rem; }
@@ -44,34 +56,51 @@ pre code { overflow-wrap: normal; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--mark); }
 footer { color: var(--soft); font-size: .85rem; padding: 2rem 1.25rem 3rem; }
 """
-KINDS = {".png": "image/png", ".jpg": "image/jpeg", ".mp4": "video/mp4"}
+# What Python-Markdown calls the rules that let a text bring HTML or an address along.
+HTML_RULES = ("html", "entity", "autolink", "automail", "link", "reference", "short_reference")
+IMAGE_RULES = ("image_link", "image_reference", "short_image_ref")
+
+DEEP = re.compile(r"^[ \t>*+-]{40}", re.M)  # lists in lists in lists, for which it takes hours
 
 
 def escape(text: object) -> str:
-    return html.escape(str(text))
+    return html.escape(printable(text))
 
 
 def prose(text: str) -> str:
-    """Markdown, with each table in a box of its own that scrolls on a small screen."""
-    made = markdown.markdown(text, extensions=["tables", "sane_lists"])
-    return made.replace("<table>", '<div class="wide"><table>').replace(
-        "</table>", "</table></div>"
-    )
+    """Markdown without HTML, links and images, which are shown as they were typed. Each table is in
+    a box of its own that scrolls on a small screen."""
+    made = markdown.Markdown(extensions=["tables", "sane_lists"])
+    made.preprocessors.deregister("html_block")
+    made.parser.blockprocessors.deregister("reference")
+    for rule in (*HTML_RULES, *IMAGE_RULES):
+        made.inlinePatterns.deregister(rule)
+    text = printable(text, keep="\n")
+    if DEEP.search(text):
+        return f"<pre>{html.escape(text)}</pre>"
+    content = made.convert(text)
+    for old, new in {
+        "<table>": '<div class="wide"><table>',
+        "</table>": "</table></div>",
+        ' style="text-align: right;"': ' class="right"',
+    }.items():
+        content = content.replace(old, new)
+    return content
 
 
 def data_uri(content: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def picture(source: Path | Figure, caption: str) -> str:
-    """A PNG or a film from a file, or a figure as it is drawn; the caption is also what a screen
-    reader says."""
+def picture(source: Path | Figure, caption: str, root: Path = RESULTS) -> str:
+    """A PNG or a film from a file below `root`, or a figure as it is drawn; the caption is also
+    what a screen reader says."""
     if isinstance(source, Figure):
         buffer = io.BytesIO()
         source.savefig(buffer, format="png", dpi=130)
         content, kind = buffer.getvalue(), "image/png"
     else:
-        content, kind = source.read_bytes(), KINDS[source.suffix]
+        content, kind = read_media(source, root), KINDS[source.suffix]
     uri = data_uri(content, kind)
     shown = (
         f'<video src="{uri}" controls muted loop playsinline></video>'
@@ -85,12 +114,11 @@ def picture(source: Path | Figure, caption: str) -> str:
 def is_broad(png: bytes) -> bool:
     """More than twice as wide as high, by the PNG's header: on a phone it scrolls instead of
     shrinking to a stamp."""
-    width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
-    return width > 2 * height
+    return png_width(png) > 2 * png_height(png)
 
 
 def command(*lines: str) -> str:
-    return f"<pre><code>{escape(chr(10).join(lines))}</code></pre>"
+    return f"<pre><code>{chr(10).join(map(escape, lines))}</code></pre>"
 
 
 def fold(summary: str, content: str, *, unfolded: bool = False) -> str:
@@ -102,6 +130,19 @@ def bullets(lines: Iterable[str]) -> str:
     return f'<ul class="note">{items}</ul>' if items else ""
 
 
+def policy(script: str = SCRIPT, style: str = STYLE) -> str:
+    """The Content-Security-Policy of a page with this script and this style: nothing else runs, and
+    nothing is fetched or sent anywhere, whatever should come into the page."""
+
+    def only(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    return (
+        f"default-src 'none'; img-src data:; media-src data:; style-src {only(style)}; "
+        f"script-src {only(script)}; base-uri 'none'; form-action 'none'"
+    )
+
+
 def page(title: str, lead: str, sections: dict[str, str], foot: str) -> str:
     """Sections by their heading, each with a link at the top."""
     names = {heading: "s" + str(i) for i, heading in enumerate(sections)}
@@ -110,9 +151,12 @@ def page(title: str, lead: str, sections: dict[str, str], foot: str) -> str:
         f'<section><h2 id="{names[heading]}">{escape(heading)}</h2>{content}</section>\n'
         for heading, content in sections.items()
     )
+    script = f"<script>{SCRIPT}</script>\n" if SCRIPT else ""
     return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n<title>{escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{escape(title)}</h1>{prose(lead)}</header>\n"
-        f"<nav><div>{links}</div></nav>\n<main>\n{body}</main>\n<footer>{prose(foot)}</footer>\n</body>\n</html>\n"
+        f"<nav><div>{links}</div></nav>\n<main>\n{body}</main>\n<footer>{prose(foot)}</footer>\n"
+        f"{script}</body>\n</html>\n"
     )

@@ -84,7 +84,8 @@ def shown_of(experiment: Experiment) -> tables.Shown:
     runs = experiment.finetunings
     tasks = {run.config["task"]["name"]: run.config["domain"]["name"] for run in runs}
     methods = list(dict.fromkeys(run.method for run in runs))
-    return tables.Shown(tasks, methods, size_warning(experiment))
+    warning = size_warning(experiment) if experiment.figure.get("paper") else ""
+    return tables.Shown(tasks, methods, warning)
 
 
 def size_warning(experiment: Experiment) -> str:

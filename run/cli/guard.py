@@ -19,7 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from run.cli import own
-from run.cli.console import Parser, leave
+from run.cli.console import LEFT_OUT, Parser, leave, left_out
 from run.cli.schema import Schema, flatten
 from run.cli.words import GROUPS, check_words, nearest, quote_words
 from utils import CONFIGS, Interrupted, UserError
@@ -112,11 +112,15 @@ def check_sweeps(words: list[str], phase: str) -> None:
 
 def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
     """Run the body of a command without Hydra (sweep.py, python -m analysis.NAME). Mistakes of the
-    user become one line: UserError, OSError and whatever else `wrong` names."""
+    user become one line: UserError, OSError and whatever else `wrong` names. A command that did its
+    work but left out files that it could not read says so in its exit code."""
     mistakes: tuple[type[Exception], ...] = (UserError, OSError, *wrong)
+    left_out.clear()
     try:
         task()
         sys.stdout.flush()
+        if left_out:
+            sys.exit(LEFT_OUT)
     except BrokenPipeError:  # | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except mistakes as error:
