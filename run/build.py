@@ -21,8 +21,9 @@ from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.draws import Draws
+from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
-from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from agent.skills.sources import SkillSource, SkillSpace
 from envs.maze.lanes import Lanes
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from run import data, video
@@ -278,7 +279,8 @@ def make_parts(
     if chooses:  # made after the learner, whose start it must not move
         skills = make_selector(config, space, env.obs_dim, rng)
     else:
-        skills = make_skills(config, space, rng.numpy("skills"), pretrained)
+        paid = None if older is None else older.paid(config["task"]["env"])
+        skills = make_skills(config, space, rng.numpy("skills"), pretrained, paid)
     memory: ReplayBuffer | MixedReplay | None = None
     if chooses or not on_policy:  # an on-policy learner needs none, a selector above it does
         memory = make_memory(config, env, space, rng)
@@ -424,7 +426,7 @@ def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str
         f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
         f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
         f"{count / 1e6:.2f} M parameters"
-        + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory else "")
+        + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory is not None else "")
         + (", compiling the first update takes a minute" if config["compile"] is True else "")
         + f"\n  {path}",
         flush=True,

@@ -61,6 +61,13 @@ class Data:
             "use data=none, or a task of these"
         )
 
+    def paid(self, env: str) -> tuple[np.ndarray, np.ndarray]:
+        """Of every step: the skill that it was made under, (T, dim), and what an environment would
+        have paid for it, (T,)."""
+        steps = self.has_step()
+        skills = self.columns["skill"][steps].astype(np.float32)
+        return skills, self.rewards(env)[steps, 0].astype(np.float64)
+
     def until(self, frame: int) -> Data:
         """What had been seen when a snapshot was taken at this frame."""
         late = (self.frame - frame) // self.action_repeat  # steps after it

@@ -15,7 +15,7 @@ from run.directory import find_snapshot, run_path
 from utils import CONFIGS, UserError, load_snapshot
 
 AGENTS = CONFIGS / "agent"
-NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
+NUMBERED = ("selector", "selector_release", "oracle", "bandit")  # regimes that choose among one-hot skills
 
 
 def one_hot_agents() -> list[str]:

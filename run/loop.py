@@ -175,6 +175,7 @@ class Runner:
             physics=self._physics(),
         )
         p.objective.observe(obs, following.observation)
+        p.skills.observe(following.reward)
         self.time_step = following
         self.step += 1
         self.episode_return += following.reward
