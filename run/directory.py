@@ -68,6 +68,7 @@ LATER = {
     "adapt.actor_lr": 1.0,
     "adapt.pull": 0.0,
     "data.name": "none",
+    "data.file": None,
     "data.share": 0.0,
     "data.offline_updates": 0,
     "data.skill": "stored",

@@ -396,7 +396,6 @@ class DDPG(Learner):
         if self.start.sync_target:  # the public code leaves the target's trunk random
             self.target.load_state_dict(self.critic.state_dict())
 
-
     def _take_moments(self, optimizers: Mapping[str, Any] | None) -> None:
         """The optimisers' own learning rates stay; their moments are those of the snapshot."""
         if not optimizers:

@@ -127,7 +127,9 @@ class Bandit(SkillSource):
         return np.eye(self.space.dim, dtype=np.float32)[rng.choice(self.alive, size=count)]
 
     def state_dict(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("steps", "alive", "queue", "current", "left")}
+        plain = {
+            name: getattr(self, name) for name in ("steps", "alive", "queue", "current", "left")
+        }
         return {
             **super().state_dict(),
             **plain,

@@ -301,7 +301,18 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
 
 def _require_sections(config: dict[str, Any]) -> None:
     """Sections are sections: whatever reads them need not ask again."""
-    for section in ("agent", "learner", "preset", "skills", "surgery", "domain", "task", "replay", "adapt", "data"):
+    for section in (
+        "agent",
+        "learner",
+        "preset",
+        "skills",
+        "surgery",
+        "domain",
+        "task",
+        "replay",
+        "adapt",
+        "data",
+    ):
         if section in config and not isinstance(config[section], dict):
             SECTION.check(section, config[section])
     for name in ("objective", "learner", "native_skills", "per_domain", "show"):
