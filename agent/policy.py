@@ -15,8 +15,9 @@ from agent.keys import arguments, keys_of
 from agent.learners.policies import POLICIES
 from agent.parts.draws import Draws
 from agent.parts.networks import Actor
+from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, Greedy
-from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from agent.skills.sources import SkillSource, SkillSpace
 from utils import Streams, UserError, load_snapshot, load_weights
 
 Skills = int | np.ndarray | list | None

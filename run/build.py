@@ -21,8 +21,9 @@ from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.draws import Draws
+from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
-from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from agent.skills.sources import SkillSource, SkillSpace
 from envs.maze.lanes import Lanes
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from run import data, video
@@ -224,8 +225,13 @@ def with_older(
 ) -> MixedReplay:
     """The memory of a fine-tuning beside the data of its pre-training."""
     settings: data.DataSettings = schema.build("data", data.DataSettings, named(config["data"]))
-    if older.columns["obs"].shape[1:] != memory.fields["obs"].shape[1:]:
-        raise UserError("the stored data is of another environment; use data=none")
+    for name, what in (("obs", "observations"), ("action", "actions"), ("skill", "skills")):
+        ours, theirs = memory.fields[name].shape[1], older.columns[name].shape[1]
+        if ours != theirs and not (name == "skill" and settings.skill == "acting"):
+            raise UserError(
+                f"the stored data has {what} of size {theirs}, this run of size {ours}; use data=none"
+                + (", or data.skill=acting" if name == "skill" else "")
+            )
     stream = rng.numpy("data")
     old = data.as_memory(
         older,
@@ -284,7 +290,8 @@ def make_parts(
     if chooses:  # made after the learner, whose start it must not move
         skills = make_selector(config, space, env.obs_dim, rng)
     else:
-        skills = make_skills(config, space, rng.numpy("skills"), pretrained)
+        paid = None if older is None else older.paid(config["task"]["env"])
+        skills = make_skills(config, space, rng.numpy("skills"), pretrained, paid)
     memory: ReplayBuffer | MixedReplay | None = None
     if chooses or not on_policy:  # an on-policy learner needs none, a selector above it does
         memory = make_memory(config, env, space, rng)
@@ -436,7 +443,7 @@ def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str
         f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
         f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
         f"{count / 1e6:.2f} M parameters"
-        + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory else "")
+        + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory is not None else "")
         + (", compiling the first update takes a minute" if config["compile"] is True else "")
         + f"\n  {path}",
         flush=True,

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from replay_buffer import ReplayBuffer
+from run import settings
 from utils import Natural, Share, UserError, load_torch, save_torch
 
 FILE = "replay.pt"
@@ -26,10 +27,13 @@ MORE = ("task_rewards", "physics")  # of some
 class DataSettings:
     """How a fine-tuning uses the data of its pre-training.
 
-    share: of every batch, from the old data; null: as if old and new lay in one buffer.
-    offline_updates: before the first frame of the task. skill: old rows carry the skill that made
-    them, or one that the run acts under now.
+    file: a replay.pt; null: that of the pre-training that the snapshot is from. share: of every
+    batch, from the old data; null: as if old and new lay in one buffer. offline_updates: before the
+    first frame of the task. skill: old rows carry the skill that made them, or one that the run acts
+    under now.
     """
+
+    file: settings.Path | None
 
     share: Share | None
     offline_updates: Natural
@@ -60,6 +64,13 @@ class Data:
             f"the stored data has no reward of {env}, only of {', '.join(self.tasks or (self.env,))}; "
             "use data=none, or a task of these"
         )
+
+    def paid(self, env: str) -> tuple[np.ndarray, np.ndarray]:
+        """Of every step: the skill that it was made under, (T, dim), and what an environment would
+        have paid for it, (T,)."""
+        steps = self.has_step()
+        skills = self.columns["skill"][steps].astype(np.float32)
+        return skills, self.rewards(env)[steps, 0].astype(np.float64)
 
     def until(self, frame: int) -> Data:
         """What had been seen when a snapshot was taken at this frame."""

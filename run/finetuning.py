@@ -16,7 +16,12 @@ from run.cli.schema import LEARNERS, resolve
 from run.directory import RunDirectory, find_snapshot, run_path
 from utils import UserError, load_snapshot, read_json
 
-NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
+NUMBERED = (
+    "selector",
+    "selector_release",
+    "oracle",
+    "bandit",
+)  # regimes that choose among one-hot skills
 
 
 def one_hot_agents() -> list[str]:
@@ -127,6 +132,7 @@ def finetune(
 
 
 def train(config: dict[str, Any], path: Path, overrides: list[str], device: torch.device) -> None:
+    uses_data = config["data"]["name"] != "none"
     source, snapshot, older, info = None, None, None, {}
     if config["agent"]["objective"] is not None:
         source = find_snapshot(config, overrides, RunDirectory(path, config).stored())
@@ -137,7 +143,7 @@ def train(config: dict[str, Any], path: Path, overrides: list[str], device: torc
             "pretrained_frame": snapshot["frame"],
             "pretrained_seed": snapshot["seed"],
         }
-        if config["data"]["name"] != "none":
+        if uses_data and not config["data"]["file"]:
             older = data.load(data.find(source)).until(snapshot["frame"])
         if snapshot["seed"] != config["seed"]:
             print(
@@ -149,11 +155,13 @@ def train(config: dict[str, Any], path: Path, overrides: list[str], device: torc
             f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
             "has none: use learner.frozen=false"
         )
-    elif config["data"]["name"] != "none":
+    elif uses_data and not config["data"]["file"]:
         raise UserError(
-            f"data={config['data']['name']} takes the data of a pre-training; "
-            f"agent={config['agent']['name']} has none: use data=none"
+            f"data={config['data']['name']} takes the data of a pre-training; agent="
+            f"{config['agent']['name']} has none: use data=none, or give data.file=REPLAY.pt"
         )
+    if uses_data and config["data"]["file"]:
+        older = data.load(Path(config["data"]["file"]))
     config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
         assert source is not None, "an agent without skills was refused above"

@@ -11,8 +11,8 @@ import yaml
 
 from agent.base import MOVED
 from agent.keys import keys_of
+from agent.skills.regimes import SOURCES
 from agent.skills.selector import ALGORITHMS
-from agent.skills.sources import SOURCES
 from run.cli.schema import LEARNERS, flatten
 from run.settings import RunSettings
 from utils import UserError
@@ -32,6 +32,7 @@ LATER = {
     "adapt.actor_lr": 1.0,
     "adapt.pull": 0.0,
     "data.name": "none",
+    "data.file": None,
     "data.share": 0.0,
     "data.offline_updates": 0,
     "data.skill": "stored",
@@ -65,7 +66,8 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
     return {
         key: MOVED.get(value, value) if isinstance(value, str) else value
         for key, value in flatten(config).items()
-        if not unused(key, config)
+        # What a preset holds counts where it is taken, under the name of the key that takes it.
+        if not unused(key, config) and not key.startswith(("preset.ddpg.", "preset.ppo."))
     }
 
 

@@ -181,6 +181,7 @@ class Runner:
             physics=self._physics(),
         )
         p.objective.observe(obs, following.observation)
+        p.skills.observe(following.reward)
         self.time_step = following
         self.step += 1
         self.episode_return += following.reward
@@ -262,7 +263,7 @@ class Runner:
         p = self.parts
         data.save(
             self.directory.path / data.FILE,
-            p.replay,
+            p.experience,
             tasks=list(p.env.tasks),
             env=self.config["domain"]["primal_task"],
             one_hot=p.skills.space.one_hot,

@@ -180,6 +180,7 @@ STANDS_FOR = {
     "finetune_frames": "num_train_frames",
     "replay_capacity": "replay.capacity",
     "offline_updates": "data.offline_updates",
+    "bandit_budget": "skills.budget",
     "selector_dim": "skills.hidden_dim",
     "selector_every": "skills.update_every_steps",
     "selector_interval": "skills.interval",

@@ -98,6 +98,8 @@ class DDPG(Learner):
             learner.surgery_scope=actor or all.
     """
 
+    updates: Tensor  # so far; only where something depends on it
+
     # Settings that a snapshot decides for what starts from it.
     shapes_snapshot: tuple[str, ...] = ("hidden_dim", "layers", "action_input")
     # Settings that tell one pre-training from another: fine-tuning looks for the one with the same.
@@ -395,7 +397,6 @@ class DDPG(Learner):
             self.critic.load_state_dict(_under(state, "critic."))
         if self.start.sync_target:  # the public code leaves the target's trunk random
             self.target.load_state_dict(self.critic.state_dict())
-
 
     def _take_moments(self, optimizers: Mapping[str, Any] | None) -> None:
         """The optimisers' own learning rates stay; their moments are those of the snapshot."""

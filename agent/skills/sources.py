@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Interval
 
-from agent.base import Metrics, Objective, Trainable, load_class
-from agent.keys import keys_of
+from agent.base import Metrics, Trainable
 from utils import Natural, UserError
 
 SpaceKind = Literal["none", "one_hot", "cube", "sphere", "gaussian"]
@@ -83,6 +81,9 @@ class SkillSource:
         """Learn, where there is something to learn; called once per step in fine-tuning and
         pre-training."""
         return {}
+
+    def observe(self, reward: float) -> None:
+        """What the step under the selected skill was paid."""
 
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         """The source that an evaluation uses; it draws from the evaluation's own generator."""
@@ -171,44 +172,3 @@ class Switching(SkillSource):
             return Fixed(self.space, rng, index=-1)
         interval = self.interval if self.eval == "switching" else 0
         return Switching(self.space, rng, interval=interval, eval=self.eval)
-
-
-SOURCES: dict[str, type[SkillSource]] = {
-    "switching": Switching,
-    "fixed": Fixed,
-    "constant": Constant,
-}
-
-
-def make_skills(
-    config: dict[str, Any],
-    space: SkillSpace,
-    rng: np.random.Generator,
-    pretrained: Callable[[], Objective] | None = None,
-) -> SkillSource:
-    """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml
-    names.
-
-    A native rule may be a class of the method's own (`_target_`), which gets a network of the
-    pre-trained objective.
-    """
-    if config["phase"] == "pretrain":
-        return Switching(space, rng, interval=config.get("skill_interval", 0), eval="per_episode")
-    native = config["agent"]["native_skills"]
-    config = native if config["skills"]["name"] == "native" else config["skills"]
-    if "_target_" in config:
-        settings = {k: v for k, v in config.items() if k not in ("name", "_target_", "features")}
-        assert pretrained is not None, "a source that learns from an objective needs one"
-        features = getattr(pretrained(), config["features"])
-        source = load_class("agent.native_skills._target_", config["_target_"], SkillSource)
-        return source(space, rng, features=features, **settings)
-    name = config["name"]
-    if (name == "none") != (space.dim == 0):
-        raise UserError(
-            f"skills={name} does not fit an agent with {space.dim} skills; "
-            f"use skills={'none' if space.dim == 0 else 'switching or skills=fixed'}"
-        )
-    if name == "none":
-        return SkillSource(space, np.zeros(0, np.float32))
-    kind: type = SOURCES[name]
-    return kind(space, rng, **{key: config[key] for key in keys_of(kind) if key in config})

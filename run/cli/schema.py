@@ -20,8 +20,9 @@ from agent.learners.adaptation import Adaptation
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.skills.regimes import SOURCES
 from agent.skills.selector import ALGORITHMS, Selector
-from agent.skills.sources import SOURCES, SkillSource
+from agent.skills.sources import SkillSource
 from replay_buffer import ReplayBuffer
 from run.cli.rules import SECTION, Rule, rule_of_annotation
 from run.cli.together import check_together
@@ -135,7 +136,7 @@ class Schema:
             self._choose("agent.native_skills.name", ("none", *SOURCES))
         selectors = rules_of(Selector, *ALGORITHMS.values())
         sources = rules_of(*SOURCES.values())
-        self.selector = selectors
+        self.choosers = {**sources, **selectors}  # keys of every rule of skills
         self.sections: dict[str, dict[str, Rule]] = {
             "agent.objective": self._class_rules("agent.objective", Objective),
             "agent.learner": self._class_rules("agent.learner", DDPG),
@@ -196,7 +197,7 @@ class Schema:
 
     def _preset(self, learner: str, key: str) -> Rule | None:
         own = rules_of(LEARNERS[learner], RolloutSettings)
-        return own.get(key) or self.selector.get(key.removeprefix("skills.")) or self.rule_of(key)
+        return own.get(key) or self.choosers.get(key.removeprefix("skills.")) or self.rule_of(key)
 
     def _own(self, key: str) -> Rule | None:
         """Of a key that an agent's yaml adds at the top level, such as alpha: the rule of the key
