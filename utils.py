@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, Interval
 
+from records import Snapshot, not_plain, wrong
+
 ROOT = Path(__file__).resolve().parent
 CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
 SNAPSHOT_FORMAT = 1
@@ -170,11 +172,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A result.json; what cannot be read is a one-line error."""
+    """A mapping; what cannot be read is a one-line error."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("it is no mapping")
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read ({error}); remove it to run that again") from error
+    return found
 
 
 # ------------------------------------------------------------------------------------- sealed files
@@ -352,12 +357,13 @@ def save_snapshot(path: Path, **payload: Any) -> None:
 
 def load_snapshot(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     payload = load_torch(Path(path), "snapshot", device)
-    missing = {"frame", "agent", "domain", "spec", "config", "learner"} - payload.keys()
-    if missing or payload["format"] != SNAPSHOT_FORMAT:
+    if payload.get("format") != SNAPSHOT_FORMAT:
         raise UserError(
-            f"{path} is a snapshot of format {payload.get('format')}, without {sorted(missing)}; "
-            f"this code reads format {SNAPSHOT_FORMAT}"
+            f"{path} is a snapshot of format {payload.get('format')!r:.50}; this code reads format "
+            f"{SNAPSHOT_FORMAT}"
         )
+    if problem := not_plain(payload.get("config")) or wrong(Snapshot, payload):
+        raise Unreadable(f"{path} is not what pretrain.py writes: {problem}")
     return payload
 
 

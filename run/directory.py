@@ -16,6 +16,7 @@ import yaml
 from agent.base import MOVED
 from agent.keys import keys_of
 from run.cli.schema import LEARNERS, flatten
+from run.files import Damaged, read_config
 from run.settings import NAME, RunSettings, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
 
@@ -168,15 +169,11 @@ class RunDirectory:
     def stored(self) -> dict[str, Any] | None:
         """The config that the run was started with; None where none was started yet."""
         try:
-            found = yaml.safe_load((self.path / "config.yaml").read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            return read_config(self.path)
+        except Damaged as error:
             raise UserError(
-                f"{self.path / 'config.yaml'} cannot be read ({type(error).__name__}); "
-                "move the directory away or give variant=NAME"
+                f"{self.path}: {error}; move the directory away or give variant=NAME"
             ) from error
-        return found if isinstance(found, dict) else {}
 
     def check(self) -> None:
         """Refuse a directory that holds another setting."""
