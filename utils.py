@@ -341,7 +341,8 @@ def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def load_weights(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
     """The counterpart of `weights`: everything must be there but the optimisers."""
-    missing, unexpected = module.load_state_dict(state, strict=False)
+    with fitting("the snapshot"):
+        missing, unexpected = module.load_state_dict(state, strict=False)
     wrong = [k for k in (*missing, *unexpected) if not k.endswith("_extra_state")]
     if wrong:
         raise UserError(
@@ -362,9 +363,37 @@ def load_snapshot(path: str | Path, device: torch.device | str = "cpu") -> dict[
             f"{path} is a snapshot of format {payload.get('format')!r:.50}; this code reads format "
             f"{SNAPSHOT_FORMAT}"
         )
-    if problem := not_plain(payload.get("config")) or wrong(Snapshot, payload):
+    problem = not_plain(payload.get("config")) or wrong(Snapshot, payload)
+    for part in ("learner", "objective", "skills"):
+        problem = problem or not_weights(part, payload.get(part, {}))
+    if problem:
         raise Unreadable(f"{path} is not what pretrain.py writes: {problem}")
     return payload
+
+
+def not_weights(part: str, state: Any) -> str:
+    """Why these are no weights by name; empty if they are."""
+    if not isinstance(state, dict):
+        return f"{part} holds no weights"
+    for name, value in state.items():
+        dense = isinstance(value, torch.Tensor) and value.layout == torch.strided
+        if not isinstance(name, str) or not dense or value.device.type == "meta":
+            return f"{part}.{name!s:.100} is no dense tensor"
+    return ""
+
+
+@contextlib.contextmanager
+def fitting(path: object):
+    """Inside, weights that fit no network become one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "loading state_dict" not in str(error):
+            raise
+        reason = str(error).strip().splitlines()[1].strip()
+        raise Unreadable(
+            f"{path} does not fit the networks that it names: {reason:.200}"
+        ) from error
 
 
 def load_policy(path: str | Path):

@@ -10,7 +10,7 @@ import torch
 
 from agent.learners.policies import POLICIES
 from agent.parts.networks import Actor
-from utils import load_snapshot
+from utils import fitting, load_snapshot
 
 
 class Policy:
@@ -57,9 +57,11 @@ def load_policy(path: str | Path) -> Policy:
         kind, prefix = POLICIES[learner["policy"]], "policy."
         sizes["normalize"] = learner["normalize_inputs"]
     actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], **sizes)
-    actor.load_state_dict(
-        {k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)}
-    )
+    state = payload["learner"].items()
+    with fitting(path):
+        actor.load_state_dict(
+            {name.removeprefix(prefix): v for name, v in state if name.startswith(prefix)}
+        )
     return Policy(
         actor,
         spec,

@@ -16,6 +16,7 @@ from experiment import definition as experiment
 from experiment.definition import Experiment
 from experiment.job import Command
 from experiment.runs import Run
+from run.cli.console import printable
 from run.cli.words import parse_value
 from run.files import Damaged, read_config, read_result
 from utils import CONFIGS, ROOT, UserError, choose
@@ -124,7 +125,7 @@ def last_line(path: Path) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return printable(next((line.strip() for line in reversed(lines) if line.strip()), ""))
 
 
 # ------------------------------------------------------------------------------------- how to start

@@ -31,7 +31,7 @@ from run.logger import Logger
 from run.loop import Runner
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
-from utils import Streams, UserError, first_line, load_weights, out_of_memory, stream_seed
+from utils import Streams, UserError, first_line, fitting, load_weights, out_of_memory, stream_seed
 
 World = envs.Env | Lanes  # one episode at a time, or many side by side
 COMPILED_WIDTH, COMPILED_UPDATES = 256, 20_000  # compile=auto: networks up to, runs from
@@ -233,7 +233,8 @@ def make_parts(
         memory = make_memory(config, env, space, rng)
         require_memory(memory.nbytes)
     if snapshot is not None:
-        learner.warm_start(snapshot["learner"])
+        with fitting(config["snapshot"] or "the snapshot"):
+            learner.warm_start(snapshot["learner"])
     return Parts(env, eval_envs, skills, learner, objective, memory, rng)
 
 

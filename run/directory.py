@@ -15,6 +15,7 @@ import yaml
 
 from agent.base import MOVED
 from agent.keys import keys_of
+from run.cli.console import printable
 from run.cli.schema import LEARNERS, flatten
 from run.files import Damaged, read_config
 from run.settings import NAME, RunSettings, is_name
@@ -260,7 +261,7 @@ class RunDirectory:
             except Unreadable as error:
                 aside = path.with_name(f"damaged_{path.name}")
                 print(
-                    f"warning: {error}; kept as {aside.name}, trying the one before",
+                    printable(f"warning: {error}; kept as {aside.name}, trying the one before"),
                     file=sys.stderr,
                     flush=True,
                 )

@@ -16,6 +16,7 @@ import numpy as np
 from analysis.maze.episodes import Trained, maze_domains, measures, walk
 from envs.maze.geometry import EPISODE_STEPS, uniform
 from envs.maze.lanes import Lanes
+from run.cli.console import printable
 from run.directory import SILENT, variant_name
 from run.files import Damaged, read_result, read_text
 from run.results import git_state
@@ -192,4 +193,5 @@ def put_row(path: Path, row: dict[str, Any]) -> None:
     rows = {tuple(old[name] for name in KEY): old for old in read_rows(path)}
     rows[tuple(text[name] for name in KEY)] = text
     write_rows(path, rows.values())
-    print("  ".join(f"{name} {text[name]}" for name in (*KEY, *COLUMNS[7:14])), flush=True)
+    shown = "  ".join(f"{name} {text[name]}" for name in (*KEY, *COLUMNS[7:14]))
+    print(printable(shown), flush=True)
