@@ -18,7 +18,7 @@ from agent.parts.networks import Actor
 from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, Greedy
 from agent.skills.sources import SkillSource, SkillSpace
-from utils import Streams, UserError, load_snapshot, load_weights
+from utils import Streams, UserError, fitting, load_snapshot, load_weights
 
 Skills = int | np.ndarray | list | None
 
@@ -131,10 +131,12 @@ def snapshot_of(path: str | Path) -> Path:
 def load_policy(path: str | Path) -> Policy:
     """The policy of a run directory (its last snapshot), of a snapshot, or of `zoo:NAME`; on the
     CPU, without building an environment or a run."""
-    return policy_from(load_snapshot(snapshot_of(path)))
+    path = snapshot_of(path)
+    return policy_from(load_snapshot(path), path)
 
 
-def policy_from(payload: dict[str, Any]) -> Policy:
+def policy_from(payload: dict[str, Any], path: object = "the snapshot") -> Policy:
+    """`path`: what a mistake is called by."""
     spec, config = payload["spec"], payload["config"]
     learner = config["learner"]
     sizes = {"hidden_dim": learner["hidden_dim"], "layers": learner["layers"]}
@@ -144,9 +146,11 @@ def policy_from(payload: dict[str, Any]) -> Policy:
         kind = POLICIES[learner["policy"]]
         sizes["normalize"] = learner["normalize_inputs"]
     actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], **sizes)
-    actor.load_state_dict(
-        {k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)}
-    )
+    state = payload["learner"].items()
+    with fitting(path):
+        actor.load_state_dict(
+            {name.removeprefix(prefix): v for name, v in state if name.startswith(prefix)}
+        )
     space = SkillSpace(config["agent"]["skill_space"], spec["skill_dim"])
     source = source_of(payload, space)
     return Policy(actor, spec, payload["frame"], space=space, source=source, config=config)

@@ -14,8 +14,9 @@ from analysis.film import film_skills
 from analysis.maze.episodes import load as load_maze
 from analysis.maze.pictures import draw_figure, panel_of
 from analysis.text import markdown_table, short_commit
+from run.files import require_result
 from run.identity import unused
-from utils import SNAPSHOT_FORMAT, UserError, load_snapshot, read_json, save_torch, write_atomic
+from utils import SNAPSHOT_FORMAT, UserError, load_snapshot, save_torch, write_atomic
 
 # Of a run, what another machine need not know: its paths and how it was watched.
 PRIVATE = ("run_root", "snapshot", "device", "wandb_project")
@@ -28,7 +29,7 @@ def read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], Path]:
     """result.json, the last snapshot and its file, of a finished run."""
     if not (run / "result.json").is_file():
         raise UserError(f"{run} is no finished run; give the directory that holds result.json")
-    result = read_json(run / "result.json")
+    result = require_result(run)
     path = run / "snapshots" / str(result.get("snapshot"))
     return result, load_snapshot(path), path
 

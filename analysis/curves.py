@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import matplotlib
@@ -11,8 +10,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from run.cli.console import Parser
+from run.cli.console import Parser, leave_out
 from run.cli.guard import run_command
+from run.files import LOG_WORDS, Damaged, read_log
 from utils import UserError
 
 # What a pre-training shows, by the columns of train.csv; panels without any of their columns are
@@ -34,21 +34,29 @@ PANELS = {
 LOG_SCALE = {"reward streams (batch mean)", "parts of exploration"}
 
 
-def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """Columns of a CSV as floats; empty cells and words become NaN."""
-    try:
-        with path.open() as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({type(error).__name__})") from error
+def columns_of(path: Path) -> dict[str, np.ndarray]:
+    """Columns of a log as floats; empty cells and words become NaN."""
+    rows = read_log(path)
+    return {
+        key: np.array([float("nan" if key in LOG_WORDS else row[key] or "nan") for row in rows])
+        for key in (rows[0] if rows else {})
+    }
 
-    def number(text: str | None) -> float:
+
+def readable(runs: list[Path]) -> list[Path]:
+    """Those whose logs can be drawn; the others are named and left out."""
+    found = []
+    for run in runs:
         try:
-            return float(text or "nan")
-        except (ValueError, TypeError):
-            return float("nan")
-
-    return {key: np.array([number(row[key]) for row in rows]) for key in (rows[0] if rows else {})}
+            evaluated, _ = columns_of(run / "eval.csv"), columns_of(run / "train.csv")
+            if not {"return_mean", "return_std"} <= evaluated.keys():
+                raise Damaged("eval.csv has no evaluation")
+            found.append(run)
+        except Damaged as error:
+            leave_out(f"{run}: {error}")
+    if not found:
+        raise UserError("no run is left to draw; give run directories of these scripts")
+    return found
 
 
 def label(run: Path) -> str:
@@ -62,7 +70,7 @@ def label(run: Path) -> str:
 def draw(runs: list[Path]) -> plt.Figure:
     """Returns of the fine-tunings, returns and skill variance of the pre-trainings, then each
     pre-training's panels."""
-    evals = {run: read_csv(run / "eval.csv") for run in runs}
+    evals = {run: columns_of(run / "eval.csv") for run in runs}
     pretrained = [run for run in runs if "skill_variance" in evals[run]]
     panels = [
         ("fine-tuning: evaluation return", [r for r in runs if r not in pretrained], "return_mean"),
@@ -72,7 +80,7 @@ def draw(runs: list[Path]) -> plt.Figure:
     panels = [panel for panel in panels if panel[1]]
     details = []
     for run in pretrained:
-        table = read_csv(run / "train.csv")
+        table = columns_of(run / "train.csv")
         for title, names in PANELS.items():
             if columns := [c for c in table if c.startswith(names)]:
                 details.append((title, run, table, columns))
@@ -114,12 +122,7 @@ def save(runs: list[Path], out: Path) -> None:
         raise UserError(f"no eval.csv in {', '.join(missing)}; give run directories")
     if out.suffix not in (".png", ".pdf"):
         raise UserError(f"--out {out} is no picture; give a name that ends in .png or .pdf")
-    try:
-        figure = draw(runs)
-    except (ValueError, KeyError, IndexError) as error:
-        raise UserError(
-            f"an eval.csv or train.csv cannot be read ({error}); give run directories of these scripts"
-        ) from error
+    figure = draw(readable(runs))
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
     print(f"picture: {out}")

@@ -6,10 +6,9 @@ a pipe that never ends, or a page of HTML called skills_1.png.
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
+from run.files import read_bytes
 from utils import Unreadable
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
@@ -20,25 +19,12 @@ PIXELS = 100_000_000  # of a picture: a small file can unpack to far more than f
 
 def read_inside(path: Path, root: Path) -> bytes:
     """The bytes of a regular file that really lies below `root`, up to the limit of its kind."""
-    limit = LIMITS[path.suffix]
     try:
         if not path.parent.resolve().is_relative_to(root.resolve()):
-            raise Unreadable(f"{path} lies outside of {root}")
-        # A pipe is opened without waiting for its writer, and a link is not followed.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        reason = "it is a link" if path.is_symlink() else error.strerror
-        raise Unreadable(f"{path} cannot be read ({reason})") from error
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(f"{path} is no regular file")
-        if status.st_size > limit:
-            raise Unreadable(f"{path} has {status.st_size:,} bytes, more than {limit:,}")
-        with open(handle, "rb", closefd=False) as file:
-            return file.read(limit)
-    finally:
-        os.close(handle)
+            raise Unreadable("it lies outside of the directory that is shown")
+        return read_bytes(path, LIMITS[path.suffix], follow=False)
+    except (Unreadable, OSError, RuntimeError) as error:  # of links in a circle
+        raise Unreadable(f"{path}: {error}") from error
 
 
 def read_media(path: Path, root: Path) -> bytes:

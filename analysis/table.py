@@ -28,7 +28,7 @@ from analysis.scores.tables import Table
 from experiment import paper
 from experiment.definition import SCORE_KINDS, Experiment, load, names, read
 from run.cli import own
-from run.cli.console import Parser
+from run.cli.console import Parser, printable
 from run.cli.guard import run_command
 from run.results import expert_score
 from utils import UserError, choose, write_text
@@ -168,7 +168,7 @@ def make(words: list[str], out: Path | None) -> None:
         choose("figure.paper", experiment.figure["paper"], tuple(paper.names()))
     gathered, name = gather(experiment), experiment.name
     for line in gathered.gaps:
-        print(f"gap: {line}")
+        print(f"gap: {printable(line)}")
     written = gathered.save(out, f"{name}_runs") if len(gathered.evaluations) else []
     if kind == "conflict":
         figures = {"": score_figures.conflict(gathered.train if len(gathered.train) else None)}
@@ -177,7 +177,7 @@ def make(words: list[str], out: Path | None) -> None:
         made = make_tables(paper_name, experiment.title, gathered, shown_of(experiment))
         numbers, gaps = aggregates(gathered)
         for line in gaps:
-            print(f"gap: {line}")
+            print(f"gap: {printable(line)}")
         print("\n".join(table.markdown() for table in made.values()))
         for part, table in made.items():
             for suffix, text in (
@@ -196,7 +196,7 @@ def make(words: list[str], out: Path | None) -> None:
         }
     for part, figure in figures.items():
         written += score_figures.save(figure, out / f"{name}{part}")
-    print("\n".join(f"written: {path}" for path in written))
+    print("\n".join(f"written: {printable(path)}" for path in written))
 
 
 def main() -> None:

@@ -30,13 +30,13 @@ from run import data, video
 from run.cli import schema
 from run.cli.schema import SURGERIES
 from run.directory import RunDirectory
-from run.identity import read_config
+from run.identity import config_of
 from run.logger import Logger
 from run.longer import go_on_from, shorter_run
 from run.loop import Runner
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
-from utils import Streams, UserError, first_line, load_weights, out_of_memory, stream_seed
+from utils import Streams, UserError, first_line, fitting, load_weights, out_of_memory, stream_seed
 
 World = envs.Env | Lanes  # one episode at a time, or many side by side
 COMPILED_WIDTH, COMPILED_UPDATES = 256, 20_000  # compile=auto: networks up to, runs from
@@ -299,7 +299,8 @@ def make_parts(
             memory = with_older(memory, older, config, skills, rng)
         require_memory(memory.nbytes)
     if snapshot is not None:
-        learner.warm_start(snapshot["learner"], snapshot.get("optimizers"))
+        with fitting(config["snapshot"] or "the snapshot"):
+            learner.warm_start(snapshot["learner"], snapshot.get("optimizers"))
     return Parts(env, eval_envs, skills, learner, objective, memory, rng)
 
 
@@ -359,7 +360,7 @@ def run(
         directory.say_finished()
         return path
     shorter = shorter_run(directory)
-    stored = read_config(shorter) if shorter else directory.stored()
+    stored = config_of(shorter) if shorter else directory.stored()
     config = directory.config = settle_compile(config, stored)
     with enough_memory(config):
         return _run(

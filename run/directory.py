@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 from agent import zoo
+from run.cli.console import printable
+from run.files import Damaged, read_config
 from run.identity import differences, of_the_method, only_fitting, snapshots_below, unused
 from run.settings import NAME, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
@@ -194,15 +196,11 @@ class RunDirectory:
     def stored(self) -> dict[str, Any] | None:
         """The config that the run was started with; None where none was started yet."""
         try:
-            found = yaml.safe_load((self.path / "config.yaml").read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            return read_config(self.path)
+        except Damaged as error:
             raise UserError(
-                f"{self.path / 'config.yaml'} cannot be read ({type(error).__name__}); "
-                "move the directory away or give variant=NAME"
+                f"{self.path}: {error}; move the directory away or give variant=NAME"
             ) from error
-        return found if isinstance(found, dict) else {}
 
     def check(self, *, resumes: bool = True) -> None:
         """Refuse a directory that holds another setting. `resumes`: it goes on from a checkpoint,
@@ -321,7 +319,7 @@ class RunDirectory:
             except Unreadable as error:
                 aside = path.with_name(f"damaged_{path.name}")
                 print(
-                    f"warning: {error}; kept as {aside.name}, trying the one before",
+                    printable(f"warning: {error}; kept as {aside.name}, trying the one before"),
                     file=sys.stderr,
                     flush=True,
                 )

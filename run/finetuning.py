@@ -14,7 +14,8 @@ from run import build, data, oracle
 from run.cli import own
 from run.cli.schema import LEARNERS, resolve
 from run.directory import RunDirectory, find_snapshot, run_path
-from utils import UserError, load_snapshot, read_json
+from run.files import require_result
+from utils import UserError, load_snapshot
 
 NUMBERED = (
     "selector",
@@ -122,7 +123,7 @@ def finetune(
     path = run_path(config, overrides)
     if is_finished(config, path, overrides):
         if config["skills"]["name"] == "oracle":
-            oracle.show(read_json(path / "result.json"))
+            oracle.show(require_result(path))
     else:
         train(config, path, overrides, device)
     if draw_choices and (path / "choices.npz").exists() and not (path / "choices.png").exists():

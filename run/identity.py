@@ -7,15 +7,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from agent.base import MOVED
 from agent.keys import keys_of
 from agent.skills.regimes import SOURCES
 from agent.skills.selector import ALGORITHMS
 from run.cli.schema import LEARNERS, flatten
+from run.files import read_config
 from run.settings import RunSettings
-from utils import UserError
+from utils import Unreadable, UserError
 
 # Of an agent, what only fine-tuning reads: no pre-training differs by it.
 FINETUNE_ONLY = ("agent.native_skills", "agent.finetune_skills", "agent.per_domain")
@@ -87,13 +86,12 @@ def differences(
 # ------------------------------------------------------------------------------------ pre-trainings
 
 
-def read_config(run: Path) -> dict[str, Any]:
+def config_of(run: Path) -> dict[str, Any]:
     """config.yaml of a run; empty where it cannot be read."""
     try:
-        found = yaml.safe_load((run / "config.yaml").read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return read_config(run) or {}
+    except Unreadable:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def fits(config: dict[str, Any], pretraining: dict[str, Any]) -> bool:
@@ -131,7 +129,7 @@ def only_fitting(
         for (variant, its_seed), frames in sorted(present.items())
         if its_seed == seed
         and (frame is None or frame in frames)
-        and fits(config, read_config(next(iter(frames.values())).parents[1]))
+        and fits(config, config_of(next(iter(frames.values())).parents[1]))
     }
     if len(fitting) > 1:
         words = ["python", "finetune.py", *overrides]

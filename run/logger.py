@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from agent.base import Metrics
+from run.cli.console import printable
 from utils import NotFinite, first_line, write_text, writing
 
 WANDB_SECONDS = 20  # to wait for its server
@@ -175,4 +176,4 @@ def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any
 
 
 def _warn(line: str) -> None:
-    print(f"warning: {line}", file=sys.stderr, flush=True)
+    print(printable(f"warning: {line}"), file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from run.directory import PER_MACHINE, SILENT, RunDirectory
-from run.identity import differences, read_config
+from run.identity import config_of, differences
 
 
 def shorter_run(directory: RunDirectory) -> Path | None:
@@ -21,7 +21,7 @@ def shorter_run(directory: RunDirectory) -> Path | None:
     rest = directory.path.relative_to(directory.path.parents[depth - 1])
     found = {}
     for path in directory.path.parents[depth].glob(f"*/{rest}"):
-        stored = read_config(path)
+        stored = config_of(path)
         frames = stored.get("num_train_frames", 0)
         if (
             0 < frames < directory.config["num_train_frames"]
@@ -41,7 +41,7 @@ def ignored(config: dict[str, Any]) -> set[str]:
 
 def go_on_from(shorter: Path, directory: RunDirectory) -> None:
     """Bring the checkpoint over, and the snapshots that this run would have written by then."""
-    frames = read_config(shorter)["num_train_frames"]
+    frames = config_of(shorter)["num_train_frames"]
     names = [f"checkpoint_{frames}.pt"]
     names += [f"snapshots/snapshot_{frame}.pt" for frame in directory.config["snapshots"]]
     for name in names:
