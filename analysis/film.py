@@ -7,6 +7,7 @@ python -m analysis.film gallery --out FILE.png
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 from pathlib import Path
@@ -26,9 +27,10 @@ from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
 from run.evaluation import EVAL_SKILLS
 from run.video import control_seconds, font, import_av, name_skill, pace, write_film, write_on
-from utils import UserError, load_snapshot, stream_seed, write_atomic
+from utils import UserError, load_snapshot, stream_seed, write_atomic, write_text
 
 STILLS = 9  # per skill: the columns of the paper's last figure
+SHEET_TIMES = 24  # columns of the sheet
 STEPS = 300  # of an episode that may be longer: by then a skill has shown itself
 REGISTERED = re.compile(r"gymnasium:(envs\.maze:)?[\w/-]+")  # nothing foreign is imported
 BLANK, GAP, INK = 255, 2, "black"
@@ -169,6 +171,23 @@ def filmstrip(
     return image
 
 
+def save_sheet(out: Path, takes: dict[str, Take], steps: range, size: int, title: str) -> None:
+    """The pictures as one sheet, a row per skill, for the sliders of the report: sheet.jpg, and what
+    each picture is in sheet.json."""
+    shown = steps[:: -(-len(steps) // SHEET_TIMES)]
+    pictures = []
+    for take in takes.values():
+        last = next(iter(take.frames.values()))
+        for step in shown:
+            last = take.frames.get(step, last)
+            pictures.append(last)
+    image = Image.fromarray(tile(pictures, len(shown)))
+    write_atomic(out / "sheet.jpg", lambda file: image.save(file, "JPEG", quality=80))
+    names = [name.replace("\n", " ") for name in takes]
+    told = {"title": title, "names": names, "steps": list(shown), "size": size, "gap": GAP}
+    write_text(out / "sheet.json", json.dumps(told) + "\n")
+
+
 def movie(takes: dict[str, Take], steps: range):
     """The skills side by side, near-square; an episode that ends early keeps its last picture."""
     last = {name: next(iter(take.frames.values())) for name, take in takes.items()}
@@ -256,6 +275,7 @@ def film_skills(args: argparse.Namespace) -> dict[str, Take]:
         ),
     )
     if not args.stills:
+        save_sheet(args.out, takes, steps, args.size, title)
         bar = tqdm(movie(takes, steps), total=len(steps), desc="film", disable=None)
         write_film(args.out / "skills.mp4", bar, fps)
         print(f"film: {args.out / 'skills.mp4'}")

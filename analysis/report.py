@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from analysis import html, maze_tradeoff
+from analysis import dashboard, html, maze_tradeoff, serve
 from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
 from analysis.media import read_note
@@ -20,11 +20,12 @@ from analysis.table import aggregates, make_figures, make_tables, shown_of
 from analysis.text import markdown_records, short_commit
 from experiment.definition import load, names, read, split_words
 from run.cli import own
-from run.cli.console import Parser, leave_out, printable
+from run.cli.console import Parser, at_least, leave_out, printable
 from run.cli.guard import run_command
 from run.results import git_state
 from utils import RESULTS, Unreadable, UserError, write_text
 
+PAPER = ("URLB", "Ablations", "Conflict", "Mazes", "Theory", "The paper against itself")
 FILMS = 12  # at most so many are put into the page
 FILM_BYTES = 30_000_000  # of all of them together
 THEORY = {
@@ -261,6 +262,7 @@ def make(words: list[str], out: Path) -> Path:
     tables = of_kind("scores")
     first = [name for name in ("table_urlb", *tables) if name in tables]
     sections = {
+        "Your runs": dashboard.section(root) if root.is_dir() else "",
         "Your tables": "".join(
             scores_section(name, words, root) for name in tables if paper_of(name) is None
         ),
@@ -281,6 +283,12 @@ def make(words: list[str], out: Path) -> Path:
         "Runs": runs_section(root),
         "The paper against itself": paper_section(),
     }
+    if root.is_dir():  # own runs first, the paper folded below them
+        sections |= {
+            heading: html.fold("show", content)
+            for heading, content in sections.items()
+            if heading in PAPER and content
+        }
     sections = {heading: content for heading, content in sections.items() if content}
     state = git_state()
     lead = (
@@ -312,11 +320,22 @@ def main() -> None:
         "your runs were given, as python -m analysis.plan takes them",
     )
     parser.add_argument("--out", type=Path, default=Path("report"), help="directory (%(default)s)")
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="a live page of your runs on this machine, until Ctrl-C",
+    )
+    parser.add_argument(
+        "--port", type=at_least(0, 65535), default=8765, help="of --serve (%(default)s)"
+    )
     own.add_option(parser)
     args = parser.parse_intermixed_args()
 
     def task() -> None:
         own.use(args.config_dir)
+        if args.serve:
+            root = Path(split_words(args.words).get("run_root", "runs"))
+            return serve.serve(root, args.port)
         print(f"report: {printable(make(args.words, args.out))}")
 
     run_command(task)
