@@ -303,7 +303,7 @@ def gallery(names: list[str], size: int, seed: int) -> np.ndarray:
     pictures = []
     with Renderer(size, size, shadows=True) as renderer:
         for name in tqdm(names, desc="gallery", disable=None):
-            env = envs.make(name, seed=seed)
+            env = make_env(name, seed, {"obs_type": "states", "action_repeat": 1})
             env.reset()
             if name in POSES:
                 pose(env.unwrapped.physics, POSES[name])
@@ -326,7 +326,7 @@ def make_directory(path: Path) -> None:
 
 def film_tasks(args: argparse.Namespace) -> None:
     make_directory(args.out.parent)
-    save_png(args.out, gallery(list(envs.TASKS), args.size, args.seed))
+    save_png(args.out, gallery(args.env or list(envs.TASKS), args.size, args.seed))
 
 
 def main() -> None:
@@ -365,7 +365,10 @@ def main() -> None:
         help="of a run on an environment that is imported (module:function)",
     )
     skills.add_argument("--stills", action="store_true", help="only the filmstrip")
-    tasks = commands.add_parser("gallery", help="the twelve tasks in one picture")
+    tasks = commands.add_parser("gallery", help="the twelve tasks, or others, in one picture")
+    tasks.add_argument(
+        "--env", nargs="+", metavar="NAME", help="these environments, such as gymnasium:Pendulum-v1"
+    )
     tasks.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
     tasks.add_argument(
         "--size",

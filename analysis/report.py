@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from analysis import dashboard, html, maze_tradeoff, serve
+from analysis import dashboard, html, maze_tradeoff
 from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
 from analysis.media import read_note
@@ -334,6 +334,8 @@ def main() -> None:
     def task() -> None:
         own.use(args.config_dir)
         if args.serve:
+            from analysis import serve  # the only file that listens to anybody
+
             root = Path(split_words(args.words).get("run_root", "runs"))
             return serve.serve(root, args.port)
         print(f"report: {printable(make(args.words, args.out))}")

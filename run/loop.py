@@ -203,6 +203,7 @@ class Runner:
     def _evaluate(self) -> None:
         self.last_eval = self.evaluator.evaluate(self.frame)
         self.logger.add_eval(self.frame, self.last_eval)
+        self.logger.add_media(self.frame)
         line, words = self.evaluator.describe(self.last_eval)
         self.bar.set_postfix_str(words)
         tqdm.write(f"frame {self.frame:>10,}  {line}")
