@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from run.cli import own
 from run.cli.console import LEFT_OUT, Parser, leave, left_out
+from run.cli.help import show as show_help
 from run.cli.schema import Schema, flatten
 from run.cli.words import GROUPS, check_words, nearest, quote_words
 from utils import CONFIGS, Interrupted, UserError
@@ -162,9 +163,16 @@ class Guard:
 
     def launch(self, main: Callable[[], None], phase: str) -> None:
         try:
+            asked = {"--help", "-h"} & set(sys.argv[1:])
+            if asked:
+                sys.argv[1:] = [word for word in sys.argv[1:] if word not in asked]
             sys.argv[1:] = read_arguments(sys.argv[1:], phase)
+            if asked:
+                return show_help(phase, get_args_parser().parse_args(sys.argv[1:]).overrides)
             os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
             main()
+        except BrokenPipeError:  # --help | head
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
             leave(
                 "interrupted before anything was trained" if not self.started else "interrupted",

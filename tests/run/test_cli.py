@@ -158,6 +158,22 @@ def test_the_help_of_both_scripts_lists_the_choices():
     assert f"task: {', '.join(TASKS)}" in shown.out
 
 
+def test_the_help_shows_what_the_words_give_by_topic_with_a_line_on_each_key(cli):
+    shown = cli("pretrain", "--help", "preset=cpu", "agent=cic").out
+    assert "${" not in shown and not cli.root.exists()
+    topics = re.findall(r"^(\w[\w ,]+):$", shown, re.M)
+    assert topics[:3] == ["Which run", "How long, and what is kept", "Evaluation and logs"]
+    for line in (
+        r"num_train_frames=100000",
+        r"learner\.hidden_dim=128",
+        r"log_every_frames=1000 +one row of train\.csv",
+    ):
+        assert re.search(rf"^  {line}", shown, re.M), line
+    assert "agent: " in shown and "(here: cic)" in shown
+    wrong = cli("pretrain", "--help", "agent=nobody")
+    assert wrong.code == 2 and "agent=nobody is not known" in wrong.err
+
+
 def test_a_multirun_runs_every_job_and_leaves_nothing_in_the_working_directory(tmp_path):
     args = (
         "-m",
