@@ -21,22 +21,14 @@ from analysis.maze.pictures import START
 from analysis.maze.pictures import colours as skill_colours
 from analysis.media import read_media, read_note
 from analysis.palette import colours
+from analysis.scores.seeds import CONFIDENCE, interval
 from envs.maze.geometry import geometry, walls
 from run.cli.console import leave_out, printable
 from utils import Unreadable, UserError, plural, stream_seed
 
-CONFIDENCE, DRAWS = 0.95, 1000
 MAZES, FILMS, PATHS = 6, 6, 8  # at most: pictures of mazes, films, trajectories of a skill
 POINTS = 200  # of a curve
 GROUP = ["phase", "on", "agent", "variant", "skills"]
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """Of the mean, by the percentiles of a bootstrap over seeds; one run has none."""
-    rng = np.random.default_rng(0)  # the same runs give the same picture
-    means = np.sort(values)[rng.integers(len(values), size=(DRAWS, len(values)))].mean(1)
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
 
 
 def runs_below(root: Path) -> pd.DataFrame:
