@@ -226,9 +226,7 @@ def make_runs(plan: Plan) -> tuple[list[Run], list[Run]]:
         if any(point.get(key) not in values for key, values in method.only.items()):
             continue
         run = pretraining(
-            name,
-            point,
-            {**point, **plan.size, **method.words, **plan.shared, **plan.pretrain},
+            name, point, {**point, **plan.size, **method.words, **plan.shared, **plan.pretrain}
         )
         source: Run | None = None  # what the fine-tunings start from
         if run.config["agent"]["objective"] is None:
