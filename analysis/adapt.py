@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
@@ -36,6 +37,7 @@ from analysis.scores.aggregate import (
 from analysis.scores.claims import Mean, interval, sentence
 from analysis.scores.figures import save
 from analysis.text import markdown_table
+from experiment import paper
 from experiment.definition import Experiment, load, names
 from run.cli.console import Parser
 from run.cli.guard import run_command
@@ -197,6 +199,27 @@ def task_table(found: Stacks, tasks: Sequence[str], frame: int) -> str:
     return markdown_table([f"at {frame:,} frames", *tasks], lines, right_from=1)
 
 
+def ranking_lines(rows: pd.DataFrame, tasks: Sequence[str], frame: int) -> list[str]:
+    """Spearman's correlation of our ranking of agents with that of the paper's Table 13 on the same
+    tasks, by protocol; only of protocols with three agents or more that the table has."""
+    printed = paper.load("urlb")
+    printed = printed[(printed["kind"] == "score") & printed["task"].isin(list(tasks))]
+    theirs = printed.groupby("method")["mean"].mean()
+    lines = []
+    at_frame = rows[(rows["frame"] == frame) & (rows["protocol"] != "scratch")]
+    for protocol, part in at_frame.groupby("protocol"):
+        ours = part.groupby("agent")["normalised"].mean()
+        both = [agent for agent in ours.index if agent in theirs.index]
+        if len(both) < 3:
+            continue
+        found = stats.spearmanr(ours[both], theirs[both])
+        lines.append(
+            f"{protocol}: ranking of {', '.join(both)} against the paper's Table 13, Spearman "
+            f"{found.statistic:.2f} (p = {found.pvalue:.2f}, {len(both)} agents)"
+        )
+    return lines
+
+
 def draw(found: Stacks, title: str) -> Figure:
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()
@@ -231,6 +254,7 @@ def page(
     ]
     means = {name: mean_at(name, *found[name], frame) for name in found}
     claims = [sentence(means[name], means[first], f"at {frame:,} frames") for name in found]
+    claims += ranking_lines(rows, tasks, frame)
     parts.append("\n".join(f"- {claim}" for claim in claims[1:]))
     if gaps or lacking:
         parts.append("Missing: " + "; ".join(gaps + lacking) + ".")

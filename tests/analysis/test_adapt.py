@@ -51,6 +51,25 @@ def made_rows(scores):
     return pd.DataFrame(rows, columns=adapt.COLUMNS)
 
 
+def test_the_ranking_of_agents_is_compared_with_the_papers():
+    """Table 13 on walker: AMPED above CIC above DIAYN, by the means over the four tasks."""
+    tasks = ["walker_flip", "walker_run", "walker_stand", "walker_walk"]
+    heights = {"amped": 0.9, "cic": 0.6, "diayn": 0.1}
+
+    def lines(heights):
+        rows = made_rows(
+            {agent: {1: {task: (0, 0, h) for task in tasks}} for agent, h in heights.items()}
+        )
+        rows = rows.assign(agent=rows["method"], protocol="reuse")
+        return adapt.ranking_lines(rows, tasks, 10_000)
+
+    (same,) = lines(heights)
+    assert same.startswith("reuse: ranking of amped, cic, diayn") and "Spearman 1.00" in same
+    (turned,) = lines({"amped": 0.1, "cic": 0.6, "diayn": 0.9})
+    assert "Spearman -1.00" in turned
+    assert lines({"amped": 0.1, "cic": 0.6}) == []
+
+
 def test_power_reads_the_rows_and_judges_every_pair(tmp_path, run_main):
     better = {s: {"a": (0.1, 0.5, 0.8 + s / 100), "b": (0.1, 0.5, 0.6)} for s in (1, 2, 3)}
     worse = {s: {"a": (0.1, 0.1, 0.2 + s / 100), "b": (0.1, 0.1, 0.1)} for s in (1, 2, 3)}
