@@ -109,7 +109,7 @@ def by_physics(physics: np.ndarray, env: str) -> np.ndarray:
     """What a dm_control environment pays for the step out of each row, (T, 1): the reward of the
     state that it leads to, which is the next row's. The simulator computes it anew from positions
     and velocities, so it equals that of the step up to rounding."""
-    native = getattr(envs.make(env, seed=0), "unwrapped", None)
+    native: Any = getattr(envs.make(env, seed=0), "unwrapped", None)
     if not (hasattr(native, "physics") and hasattr(native, "task")):
         raise UserError(f"{env} is no dm_control environment: stored physics tells nothing of it")
     size = len(native.physics.get_state())
