@@ -74,6 +74,8 @@ footer { color: var(--soft); font-size: .85rem; padding: 2rem 1.25rem 3rem; }
 HTML_RULES = ("html", "entity", "autolink", "automail", "link", "reference", "short_reference")
 IMAGE_RULES = ("image_link", "image_reference", "short_image_ref")
 
+# How our tables mark the second best: around a number, and around nothing else.
+UNDERLINED = re.compile(r"&lt;u&gt;([-+0-9.,]{1,20})&lt;/u&gt;")
 DEEP = re.compile(r"^[ \t>*+-]{40}", re.M)  # lists in lists in lists, for which it takes hours
 
 
@@ -99,7 +101,7 @@ def prose(text: str) -> str:
         ' style="text-align: right;"': ' class="right"',
     }.items():
         content = content.replace(old, new)
-    return content
+    return UNDERLINED.sub(r"<u>\1</u>", content)
 
 
 def data_uri(content: bytes, kind: str) -> str:

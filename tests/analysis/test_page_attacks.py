@@ -48,6 +48,7 @@ def test_a_report_keeps_tables_code_and_emphasis():
         '<td class="right">1 &lt; 2',
     ):
         assert part in made
+    assert html.prose("<u>-11.5</u> <u>x</u>") == "<p><u>-11.5</u> &lt;u&gt;x&lt;/u&gt;</p>"
 
 
 def test_lists_nested_beyond_measure_are_shown_as_they_are():

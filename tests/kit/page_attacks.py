@@ -47,7 +47,7 @@ TAGS = {
     *("html", "head", "meta", "title", "link", "style", "body", "header", "nav", "main", "section"),
     *("footer", "div", "h1", "h2", "h3", "h4", "p", "a", "ul", "ol", "li", "pre", "code", "em"),
     *("strong", "details", "summary", "figure", "figcaption", "img", "video", "blockquote", "hr"),
-    *("table", "thead", "tbody", "tr", "th", "td", "br"),
+    *("table", "thead", "tbody", "tr", "th", "td", "br", "u"),
 }
 ATTRIBUTES = {
     *("lang", "charset", "name", "content", "rel", "href", "id", "class", "open", "src", "alt"),
