@@ -7,6 +7,7 @@ evaluation comes from the CSVs, so unfinished runs are there too.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def mazes(root: Path) -> list[dict[str, Any]]:
     newest: dict[Path, tuple[int, Path]] = {}
     for path in root.glob("pretrain/*_maze/*/*/seed_*/snapshots/snapshot_*.pt"):
         frame = path.stem.partition("_")[2]
-        if frame.isdecimal():
+        if re.fullmatch("[0-9]{1,15}", frame) and path.is_file() and not path.is_symlink():
             run = path.parents[1]
             newest[run] = max(newest.get(run, (-1, path)), (int(frame), path))
     order = sorted(newest.values(), key=lambda each: -each[1].stat().st_mtime)
