@@ -1,14 +1,15 @@
 """The shipped policies in zoo/: what there is, and finished runs into it.
 
     python -m analysis.zoo list
-    python -m analysis.zoo add RUN [RUN ...]
+    python -m analysis.zoo add RUN NAME=RUN ...
 
 Each run becomes zoo/DOMAIN/AGENT.pt (the actor alone), with a card (.md) and a strip of its skills
-(.png) beside it, and the name zoo:DOMAIN/AGENT.
+(.png) beside it, and the name zoo:DOMAIN/AGENT, or the NAME that is given.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -24,30 +25,30 @@ from utils import UserError, load_snapshot, plural, write_text
 LIMIT = 8_000_000  # bytes of all of zoo/: a clone stays small
 
 
-def entries(runs: list[Path], name: str | None) -> dict[str, Path]:
-    """{DOMAIN/AGENT: run}; every name once, pre-trainings only."""
-    if name and len(runs) > 1:
-        raise UserError(f"--name {name} is for one run; {len(runs)} are given")
+def entries(words: list[str]) -> dict[str, Path]:
+    """{DOMAIN/NAME: run} of RUN or NAME=RUN; every name once, pre-trainings only."""
     found: dict[str, Path] = {}
-    for run in runs:
+    for word in words:
+        named = re.fullmatch(r"([\w-]+)=(.*)", word)
+        run = Path(named[2] if named else word)
         result, payload, _ = read_run(run)
         if result["phase"] != "pretrain":
             raise UserError(
                 f"{run} is a fine-tuning; the zoo holds pre-trainings, and python -m analysis.publish "
                 "makes a folder of any run"
             )
-        entry = f"{payload['domain']}/{name or payload['agent']}"
+        entry = f"{payload['domain']}/{named[1] if named else payload['agent']}"
         if entry in found:
             raise UserError(
-                f"{found[entry]} and {run} would both be zoo:{entry}; give one of them --name"
+                f"{found[entry]} and {run} would both be zoo:{entry}; give one of them as NAME=RUN"
             )
         found[entry] = run
     return found
 
 
-def add(runs: list[Path], name: str | None = None, out: Path | None = None) -> None:
+def add(words: list[str], out: Path | None = None) -> None:
     out = out or zoo.ZOO
-    for entry, run in entries(runs, name).items():
+    for entry, run in entries(words).items():
         result, payload, snapshot = read_run(run)
         target = out / f"{entry}.pt"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -108,15 +109,13 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the policies and their names")
     adding = commands.add_parser("add", help="finished pre-trainings into the zoo")
-    adding.add_argument("runs", nargs="+", type=Path, help="run directories (.../seed_1)")
-    adding.add_argument("--name", help="in place of the agent's, for one run")
+    adding.add_argument(
+        "runs", nargs="+", metavar="RUN", help="directories (.../seed_1), or NAME=RUN"
+    )
     adding.add_argument("--out", type=Path, help="another directory than zoo/")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    run_command(
-        lambda: show() if args.command == "list" else add(args.runs, args.name, args.out),
-        ValueError,
-    )
+    run_command(lambda: show() if args.command == "list" else add(args.runs, args.out), ValueError)
 
 
 if __name__ == "__main__":

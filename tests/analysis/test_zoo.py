@@ -82,6 +82,8 @@ def test_finished_runs_become_entries_and_fine_tuning_starts_their_critic_afresh
         done.err
     )
     assert "is finished" in cli("finetune", *words).out
+    named = run_main(zoo_command.main, "add", f"first={walker}")
+    assert named.code == 0 and zoo.names() == ["walker/amped", "walker/first"], named.err
     twice = run_main(zoo_command.main, "add", walker, walker)
     assert twice.code == 2 and "would both be zoo:walker/amped" in twice.err
     unfinished = run_main(zoo_command.main, "add", tmp_path)
