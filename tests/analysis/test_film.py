@@ -478,9 +478,10 @@ def test_every_skill_is_filmed_and_the_same_command_draws_the_same(
     assert all((row[8] != row[0]).any() for row in cells) and strip[head:, :left].min() < 100
     code, out = run_film(monkeypatch, capsys, *command, "--out", tmp_path / "b")
     assert code == 0 and "filmstrip.png" in out and "skills.mp4" in out
-    for name in ("skills.mp4", "filmstrip.png"):
+    names = ["filmstrip.png", "sheet.jpg", "sheet.json", "skills.mp4"]
+    for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["filmstrip.png", "skills.mp4"]
+    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == names
 
 
 def test_the_film_plays_the_episodes_of_the_runs_own_evaluation(gl, cli, tmp_path):
