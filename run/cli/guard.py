@@ -43,7 +43,7 @@ def one_line(error: Exception) -> str:
         return f"{found[1]}= is missing; choose from {', '.join(found[2].split())}"
     if re.match("Could not override 'experiment'", text):
         return "experiments are sets of runs: python -m analysis.figure experiment=NAME"
-    if found := re.match("Could not override '(task|skills)'", text):
+    if found := re.match("Could not override '(task|skills|adapt|data)'", text):
         return f"{found[1]}= is not for pre-training; use finetune.py"
     if found := re.match(r"Could not override '([^']*)'", text):
         return f"{found[1]} is not a key of this run{_nearest_key(found[1], error)}; --help lists the keys and groups"
