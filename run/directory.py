@@ -242,9 +242,9 @@ class RunDirectory:
         return True
 
     def _refuse_fewer_frames(self, stored: dict[str, Any]) -> None:
-        wanted = self.config["num_train_frames"]
-        come = stored.get("num_train_frames", 0) if self.finished else self.newest_frame
-        if come > wanted:
+        wanted, had = self.config["num_train_frames"], stored.get("num_train_frames", 0)
+        come = had if self.finished else self.newest_frame
+        if wanted < had and wanted < come:
             raise UserError(
                 f"{self.path} has {come} frames already, and num_train_frames={wanted} is fewer; its "
                 "evaluations on the way are in eval.csv, or give variant=NAME"
