@@ -104,6 +104,8 @@ def draw_all(runs: list[Path]) -> None:
         try:
             print(f"picture: {printable(draw(run))}")
         except Unreadable as error:
+            if len(runs) == 1:
+                raise
             leave_out(f"{run}: {error}")
 
 

@@ -146,7 +146,7 @@ class RolloutSettings:
     """Of `learner=ppo`, beside what PPO takes."""
 
     rollouts: Rows
-    rollout_steps: Count | None
+    rollout_steps: Rows | None
     batch_size: Rows  # of a selector above it
 
 
