@@ -290,6 +290,7 @@ def run(
     directory = RunDirectory(path, config)
     directory.check()
     if directory.finished:
+        directory.tidy()
         print(f"{path} is finished; nothing to do", flush=True)
         return path
     config = directory.config = settle_compile(config, directory.stored())

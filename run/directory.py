@@ -248,8 +248,7 @@ class RunDirectory:
         interval."""
         labels = {"kind": "checkpoint", "format": CHECKPOINT_FORMAT}
         save_torch(self.path / f"checkpoint_{frame}.pt", {**labels, **payload})
-        for path in self.checkpoints()[2:]:
-            path.unlink()
+        remove(self.checkpoints()[2:])
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The newest that can be read; None where there is none. One that cannot be read is set
@@ -281,5 +280,25 @@ class RunDirectory:
 
     def finish(self, result: dict[str, Any]) -> None:
         write_text(self.path / "result.json", json.dumps(result, indent=2) + "\n")
-        for path in self.checkpoints():
-            path.unlink()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """A finished run needs no checkpoints. Some are there if a file system refused to remove
+        them when it finished, or if it was killed just then."""
+        remove(self.checkpoints())
+
+
+def remove(paths: list[Path]) -> None:
+    """Files that are in the way of nothing: where one cannot be removed, a warning is enough."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            print(
+                printable(
+                    f"warning: {path} cannot be removed ({error.strerror}); it is not needed"
+                ),
+                file=sys.stderr,
+                flush=True,
+            )
+            return  # the others would say the same

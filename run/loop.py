@@ -16,7 +16,7 @@ from run.evaluation import Evaluator
 from run.logger import Logger
 from run.parts import Parts, require_finite
 from run.results import summary
-from run.signals import stops_go_to
+from run.signals import BrokenOff, stops_go_to
 from utils import Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
 
 TRAINING_EPISODES = 10  # whose choices are kept at the end
@@ -94,11 +94,19 @@ class Runner:
                     self.bar.update(self.frame - before)
         except NotFinite as error:
             raise UserError(f"{error}; stopped, {self.directory.newest()}") from error
+        except BrokenOff:
+            assert self.signum is not None, "a handler raised it"
+            raise Interrupted(
+                self.signum, f"compiling was broken off; {self.directory.newest()}"
+            ) from None
         self._keep_choices()
         return self._result()
 
     def _on_signal(self, signum: int, _) -> None:
         self.signum = signum
+        capture = getattr(self.parts.learner, "capture", None)
+        if capture is not None and capture.making:
+            raise BrokenOff  # compiling may take minutes, more than a cluster waits
 
     def _at_border(self) -> bool:
         """What happens between two steps: log, checkpoint, evaluate, snapshot. True when the run is

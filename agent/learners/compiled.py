@@ -30,6 +30,9 @@ class Capture(ABC):
     def __init__(self) -> None:
         self.wanted: list[tuple[Draws, list[Draw]]] = []  # what an update draws, and from where
         self.run: Update | None = None
+        # While it is being made a signal may break it off: nothing has been moved yet, and it can
+        # take minutes.
+        self.making = False
 
     def __call__(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Metrics:
         if self.run is None:
@@ -92,6 +95,7 @@ class Compiled(Capture):
     """torch.compile. The same numbers up to rounding, which adds up over a run."""
 
     backend = "inductor"
+    made = False
 
     def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
@@ -103,8 +107,11 @@ class Compiled(Capture):
         )
 
         def update(tensors: list[Tensor]) -> Metrics:
+            self.making = not self.made
             try:
-                return compiled(tensors)
+                metrics = compiled(tensors)
+                self.made = True
+                return metrics
             except (
                 torch._dynamo.exc.TorchDynamoException,
                 torch._inductor.exc.InductorError,
@@ -113,6 +120,8 @@ class Compiled(Capture):
                     f"this update cannot be compiled ({type(error).__name__}: {first_line(error)}); "
                     "give compile=false, or install a C++ compiler if it is that"
                 ) from error
+            finally:
+                self.making = False
 
         return update
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -160,6 +161,8 @@ class Guard:
             leave(str(stop), stop.exit_code)
 
     def launch(self, main: Callable[[], None], phase: str) -> None:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on it is caught
         try:
             sys.argv[1:] = read_arguments(sys.argv[1:], phase)
             os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs

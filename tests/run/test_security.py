@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from agent.policy import load_policy
-from analysis import choices, collect, curves, film, import_release, maze_tradeoff, selection
+from analysis import choices, collect, curves, film, import_release, maze_tradeoff
 from analysis.maze import __main__ as maze
 from analysis.stand_ins import read
 from run.cli.console import LEFT_OUT
@@ -241,7 +241,7 @@ def test_a_hostile_npz_is_refused(canary, run_main, tmp_path):
     )
     assert one_line(run_main(choices.main, run), run / "choices.npz")
     with pytest.raises(UserError, match="npz cannot be read"):
-        selection.agreement(run, 0)
+        choices.load_choices(run, "evaluation")
     (run / "config.yaml").write_text(f"!!python/object/apply:os.system ['touch {canary}']\n")
     assert one_line(run_main(choices.main, run), run / "config.yaml")
 
