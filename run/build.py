@@ -14,9 +14,10 @@ import torch
 import envs
 from agent.base import Objective, TaskReward
 from agent.keys import keys_of
-from agent.learners.compiled import Capture, Compiled, Graphed
+from agent.learners.compiled import Capture, Compiled
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
+from agent.learners.recorded import Graphed
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.draws import Draws
 from agent.skills.selector import ALGORITHMS, make_selector

@@ -158,6 +158,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: dict[str, Any]):
         self.path, self.config = path, config
         self._lock: int | None = None
+        self._noted: dict[str, bool] = {}
 
     @property
     def variant(self) -> str:
@@ -221,6 +222,19 @@ class RunDirectory:
                 f"cannot write to {self.path}: {error.strerror}; "
                 "choose another place by run_root=DIR"
             ) from error
+
+    def note(self, choices: dict[str, str]) -> None:
+        """What a run decided after it was begun, into config.yaml: `auto` becomes true or false.
+        These keys move no number, so that a resume on another machine decides anew."""
+        made = {key: said in ("recorded", "on the device") for key, said in choices.items()}
+        if made == self._noted or "not yet" in choices.values():
+            return
+        self._noted = made
+        config = {**self.config, "replay": dict(self.config["replay"])}
+        for key, value in made.items():
+            section, _, last = key.rpartition(".")
+            (config[section] if section else config)[last] = value
+        write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
     def close(self) -> None:
         if self._lock is not None:

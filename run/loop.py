@@ -178,6 +178,7 @@ class Runner:
         self.logger.close_window(
             self.frame, {"episodes": self.episodes, "seconds": elapsed, "fps": fps}
         )
+        self.directory.note(self.parts.choices)
 
     def _require_finite(self) -> None:
         """Look, before anything is saved, whether all that was learned since the last save and all
@@ -311,4 +312,5 @@ class Runner:
             wall_seconds=time.monotonic() - self.started,
             **self.info,
             snapshot=self.directory.snapshot_path(self.frame).name,
+            **({"choices": choices} if (choices := self.parts.choices) else {}),
         )

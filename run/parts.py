@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from agent.base import Learner, Objective
+from agent.learners.recorded import Recorded
 from agent.skills.sources import SkillSource
-from replay_buffer import ReplayBuffer
+from replay_buffer import DeviceReplayBuffer, ReplayBuffer
 from utils import NotFinite, Streams
 
 
@@ -35,6 +36,17 @@ class Parts:
         """The memory of a run that has one."""
         assert self.memory is not None, "PPO without a selector keeps no replay"
         return self.memory
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What `auto` became on this machine, by key, in words; empty on a CPU, where there is
+        nothing to record or to copy to."""
+        found = {}
+        if isinstance(capture := getattr(self.learner, "capture", None), Recorded):
+            found["cuda_graph"] = capture.choice
+        if isinstance(self.memory, DeviceReplayBuffer):
+            found["replay.on_device"] = self.memory.choice
+        return found
 
 
 def require_finite(frame: int, **given: Any) -> None:
