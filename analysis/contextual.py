@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
-from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from agent.skills.sources import SkillSource, SkillSpace
 from analysis.text import markdown_records
 from replay_buffer import ReplayBuffer
 from run.cli.console import Parser, at_least

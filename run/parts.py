@@ -10,7 +10,7 @@ import numpy as np
 from agent.base import Learner, Objective
 from agent.learners.recorded import Recorded
 from agent.skills.sources import SkillSource
-from replay_buffer import DeviceReplayBuffer, ReplayBuffer
+from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from utils import NotFinite, Streams
 
 
@@ -28,14 +28,21 @@ class Parts:
     skills: SkillSource
     learner: Learner
     objective: Objective
-    memory: ReplayBuffer | None
+    memory: ReplayBuffer | MixedReplay | None
     rng: Streams
 
     @property
-    def replay(self) -> ReplayBuffer:
+    def replay(self) -> ReplayBuffer | MixedReplay:
         """The memory of a run that has one."""
         assert self.memory is not None, "PPO without a selector keeps no replay"
         return self.memory
+
+    @property
+    def experience(self) -> ReplayBuffer:
+        """What this run itself has seen, without older data: whoever chooses skills learns from
+        what its own choices brought."""
+        memory = self.replay
+        return memory.fresh if isinstance(memory, MixedReplay) else memory
 
     @property
     def choices(self) -> dict[str, str]:
@@ -44,8 +51,9 @@ class Parts:
         found = {}
         if isinstance(capture := getattr(self.learner, "capture", None), Recorded):
             found["cuda_graph"] = capture.choice
-        if isinstance(self.memory, DeviceReplayBuffer):
-            found["replay.on_device"] = self.memory.choice
+        memory = self.memory.fresh if isinstance(self.memory, MixedReplay) else self.memory
+        if isinstance(memory, DeviceReplayBuffer):
+            found["replay.on_device"] = memory.choice
         return found
 
 

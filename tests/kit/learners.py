@@ -34,6 +34,7 @@ SETTINGS = dict(
     init_critic=True,
     init_heads=False,
     sync_target=True,
+    presquash=0.0,
     frozen=False,
     conflict_every_updates=0,
     conflict_samples=64,
@@ -52,6 +53,7 @@ def make_ddpg(*, streams=("task",), surgery=None, seed=0, init=0, **changes) -> 
         streams=streams,
         surgery=surgery or SumGradients(),
         rng=Streams(seed),
+        adapt=changes.pop("adapt", None),
         **arguments(DDPG, {**SETTINGS, **changes}),
     )
 
