@@ -47,8 +47,6 @@ def test_what_goes_wrong_is_a_row_of_the_table(capsys):
 def test_the_short_runs_are_those_of_the_scripts(tmp_path):
     row = gpu_check.script("pretrain", ["domain=walker", "num_train_frames=20"], tmp_path)
     assert row["ok"] and row["exit_code"] == 0 and row["score"] > 0
-    bad = gpu_check.script("pretrain", ["domain=moon"], tmp_path / "other")
-    assert not bad["ok"] and bad["exit_code"] == 2 and "domain=moon" in bad["said"][0]
 
 
 def test_rows_that_differ_are_an_exit_code_and_the_file_is_written(tmp_path, monkeypatch, capsys):
