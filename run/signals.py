@@ -50,7 +50,10 @@ def hear_early() -> None:
 
 def started_as(name: str) -> bool:
     """Whether this process is the script `name`.py or its command amped-`name`, which both end with
-    it. A module that is imported by others leaves their handlers alone."""
+    it. A module that is imported by others leaves their handlers alone, and so does a process of a
+    pool, which has its parent's arguments: that one is told by what has started it."""
+    if "multiprocessing.spawn" in sys.modules:
+        return False
     return os.path.basename(sys.argv[0]) in (f"{name}.py", f"amped-{name}")
 
 
