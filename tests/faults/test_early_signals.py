@@ -71,7 +71,7 @@ def test_a_signal_while_the_update_is_compiled_ends_the_run_within_seconds(tmp_p
     began = time.monotonic()
     started.send_signal(signal.SIGTERM)
     done = finish(started)
-    assert time.monotonic() - began < 20 and done.code == 143, done
+    assert time.monotonic() - began < 60 and done.code == 143, done
     assert "SIGTERM: compiling was broken off; " in done.err and "Traceback" not in done.err
     assert "is from before that; the same command continues there" in done.err
 
