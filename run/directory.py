@@ -64,7 +64,7 @@ def of_the_method(key: str, config: dict[str, Any]) -> bool:
     surgery, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
     pre-training among the learner's."""
     section, _, last = key.partition(".")
-    if section in ("agent", "surgery") or key == "learner":
+    if section in ("agent", "surgery") or key in ("learner", "reading"):
         return True
     if section == "learner":
         return last in LEARNERS[config["learner"]["name"]].shapes_pretraining

@@ -14,7 +14,7 @@ import yaml
 
 from utils import CONFIGS, UserError
 
-GROUPS = ("agent", "domain", "learner", "preset", "skills", "surgery", "task")
+GROUPS = ("agent", "domain", "learner", "preset", "reading", "skills", "surgery", "task")
 PATHS = ("snapshot", "run_root", "variant", "pretrain_variant")
 # keys that decide where Hydra writes
 PLACES = ("hydra.run.", "hydra.sweep.", "hydra.output_subdir", "hydra.job.")
