@@ -12,10 +12,11 @@ import pytest
 
 import finetune
 import pretrain
-from analysis import html, paper, report, table
+from analysis import html, report, table
 from analysis.collect import collected, settings
 from analysis.frames import gathered
 from experiment import definition as experiment
+from experiment import paper
 from experiment.runs import compose
 from utils import ROOT, read_json
 
@@ -307,6 +308,22 @@ def test_runs_pictures_and_films_come_into_the_page(smoke, run_main, monkeypatch
         == len(settings(collected(smoke)))
         > 2
     )
+
+
+def test_every_single_run_alone_makes_a_page(smoke, run_main, monkeypatch, tmp_path):
+    """One method has nobody to be better than, one seed no interval, one pre-training no score."""
+    runs = sorted(path.parent.relative_to(smoke) for path in smoke.glob("**/seed_1/result.json"))
+    assert len(runs) == 5
+    kinds = {"scores": ["smoke"], "table": ["fig_square15"]}
+    monkeypatch.setattr(report, "of_kind", lambda *found: kinds.get(found[0], []))
+    for number, run in enumerate(runs):
+        root = tmp_path / str(number)
+        shutil.copytree(smoke / run, root / run)
+        words = (f"run_root={root}", "finetune.num_eval_episodes=2", "preset=smoke")
+        done = run_main(report.main, *words, "--out", root)
+        assert done.code == 0, (run, done.err)
+        text = " ".join(Page((root / "index.html").read_text()).text)
+        assert "1 finished runs on cpu" in text and "Probability of improvement" not in text
 
 
 @pytest.mark.parametrize(
