@@ -3,6 +3,7 @@ episode's end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -46,6 +47,8 @@ class ReplayBuffer:
         rng: np.random.Generator,
         device: torch.device | str = "cpu",
         one_hot: bool = True,
+        tasks: int = 0,
+        physics: int = 0,
     ):
         if capacity <= nstep + 1:
             raise UserError(
@@ -66,6 +69,11 @@ class ReplayBuffer:
             "episode_step": np.zeros(capacity, np.int32),
             "valid": np.zeros(capacity, bool),  # an n-step transition starts here
         }
+        # What data needs to be relabelled with another reward later (run/data.py).
+        if tasks:  # what each task of the domain would have paid
+            self.fields["task_rewards"] = np.zeros((capacity, tasks), np.float32)
+        if physics:
+            self.fields["physics"] = np.zeros((capacity, physics), np.float64)
         self.head = 0  # the row of the current time step
         self.size = 0  # rows ever filled, at most capacity
         self.num_valid = 0
@@ -77,12 +85,12 @@ class ReplayBuffer:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.fields.values())
 
-    def begin(self, obs: np.ndarray) -> None:
+    def begin(self, obs: np.ndarray, *, physics: np.ndarray | None = None) -> None:
         """An episode starts: its first observation takes the row after the previous episode's last
         one."""
         if self.size:
             self.head = (self.head + 1) % self.capacity
-        self._place(obs, 0)
+        self._place(obs, 0, physics)
 
     def add(
         self,
@@ -91,24 +99,32 @@ class ReplayBuffer:
         reward: float,
         discount: float,
         next_obs: np.ndarray,
+        *,
+        task_rewards: Sequence[float] | None = None,
+        physics: np.ndarray | None = None,
     ) -> None:
-        """One step out of the current row; skill and action enter together."""
+        """One step out of the current row; skill and action enter together. `physics` belongs to
+        the next observation."""
         f, row = self.fields, self.head
         f["action"][row] = action
         f["skill"][row] = skill
         f["reward"][row, 0] = reward
         f["discount"][row, 0] = discount
+        if task_rewards is not None:
+            f["task_rewards"][row] = task_rewards
         self.head = (row + 1) % self.capacity
         step = int(f["episode_step"][row]) + 1
-        self._place(next_obs, step)
+        self._place(next_obs, step, physics)
         if step >= self.nstep:
             self._mark((self.head - self.nstep) % self.capacity, True)
 
-    def _place(self, obs: np.ndarray, episode_step: int) -> None:
-        # A start reads the rows after it; those behind the head lost their own rows, and so their
-        # marks, before.
+    def _place(self, obs: np.ndarray, episode_step: int, physics: np.ndarray | None) -> None:
+        # A transition that starts at a row reads the rows after it. What it would read from the row
+        # that is overwritten here, it lost before: rows are overwritten oldest first.
         self._mark(self.head, False)
         self.fields["obs"][self.head] = obs
+        if physics is not None:
+            self.fields["physics"][self.head] = physics
         self.fields["episode_step"][self.head] = episode_step
         self.size = max(self.size, self.head + 1)
 
@@ -157,11 +173,15 @@ class ReplayBuffer:
         )
         return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
 
+    def in_order(self) -> np.ndarray:
+        """All rows that are filled, the oldest first."""
+        return (self.head - self.size + 1 + np.arange(self.size)) % self.capacity
+
     def recent_skills(self, count: int) -> list[np.ndarray]:
         """Indices of the one-hot skills of the last `count` episodes, oldest first; the last may be
         unfinished."""
         f = self.fields
-        rows = (self.head - self.size + 1 + np.arange(self.size)) % self.capacity  # oldest first
+        rows = self.in_order()
         starts = np.flatnonzero(f["episode_step"][rows] == 0)
         # the last row of an episode holds the state that it ended in, and no action
         episodes = [part[:-1] for part in np.split(rows, starts)[1:]]
@@ -177,6 +197,59 @@ class ReplayBuffer:
         for name, array in state["fields"].items():
             self.fields[name][: self.size] = array.numpy()
         self.fields["valid"][self.size :] = False
+
+
+class MixedReplay:
+    """A replay that grows, beside older data that stays as it is: batches hold some of both.
+
+    share: how much of a batch is old data; None: as if both lay in one buffer. A batch never has more
+    rows of its own than there are transitions of its own, so the first one is all old. `skills` gives the skills of old rows, (n, skill_dim);
+    None: those under which they were made.
+    """
+
+    def __init__(
+        self,
+        fresh: ReplayBuffer,
+        old: ReplayBuffer,
+        *,
+        share: float | None,
+        skills: Callable[[int], np.ndarray] | None,
+    ):
+        self.fresh, self.old, self.share, self.skills = fresh, old, share, skills
+        self.begin, self.add = fresh.begin, fresh.add
+        self.recent_skills = fresh.recent_skills
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.old)
+
+    @property
+    def nbytes(self) -> int:
+        return self.fresh.nbytes + self.old.nbytes
+
+    def old_rows(self, batch_size: int) -> int:
+        """How many rows of a batch are old ones."""
+        share = len(self.old) / len(self) if self.share is None else self.share
+        return max(round(share * batch_size), batch_size - len(self.fresh))
+
+    def sample(self, batch_size: int) -> Batch:
+        count = self.old_rows(batch_size)
+        parts = []
+        if count:
+            part = self.old.sample(count)
+            if self.skills is not None:
+                drawn = torch.from_numpy(self.skills(count)).to(part.skill.device)
+                part = part._replace(skill=drawn)
+            parts.append(part)
+        if count < batch_size:
+            parts.append(self.fresh.sample(batch_size - count))
+        return parts[0] if len(parts) == 1 else Batch(*map(torch.cat, zip(*parts, strict=True)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The old data is not part of it: it is in a file of its own."""
+        return self.fresh.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.fresh.load_state_dict(state)
 
 
 class DeviceReplayBuffer(ReplayBuffer):
@@ -195,8 +268,8 @@ class DeviceReplayBuffer(ReplayBuffer):
     def table_bytes(capacity: int, *, obs_dim: int, action_dim: int, skill_dim: int) -> int:
         return 4 * capacity * (obs_dim + action_dim + 2 + skill_dim)
 
-    def _place(self, obs: np.ndarray, episode_step: int) -> None:
-        super()._place(obs, episode_step)
+    def _place(self, obs: np.ndarray, episode_step: int, physics: np.ndarray | None) -> None:
+        super()._place(obs, episode_step, physics)
         self.behind = min(self.behind + 1, self.capacity)
 
     def gather(self, rows: np.ndarray) -> Batch:

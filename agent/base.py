@@ -103,7 +103,9 @@ class Learner(Trainable):
     @abstractmethod
     def learn(self, memory: Any, objective: Objective, step: int) -> Metrics: ...
     @abstractmethod
-    def warm_start(self, state: Mapping[str, Tensor]) -> None: ...
+    def warm_start(
+        self, state: Mapping[str, Tensor], optimizers: Mapping[str, Any] | None = None
+    ) -> None: ...
 
 
 def _import_method(module: str) -> ModuleType:

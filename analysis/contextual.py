@@ -18,8 +18,9 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
-from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from agent.skills.sources import SkillSource, SkillSpace
 from analysis.maze.measure import commit_of
 from analysis.text import markdown_records
 from replay_buffer import ReplayBuffer

@@ -13,6 +13,9 @@ DOMAINS = {
     "quadruped": ("stand", "walk", "run", "jump"),
     "jaco": ("reach_top_left", "reach_top_right", "reach_bottom_left", "reach_bottom_right"),
 }
+# Domains whose tasks have one model and differ in their rewards alone. Jaco's put the brick, which is
+# seen and can be pushed, elsewhere.
+ONE_MODEL = ("walker", "quadruped")
 TASKS = {f"{domain}_{task}": domain for domain, tasks in DOMAINS.items() for task in tasks}
 NAMES = f"choose from {', '.join(TASKS)}, dummy, gymnasium:<ID>, some.module:function"
 
@@ -55,7 +58,14 @@ def _task(name: str, seed: int, action_repeat: int) -> Env:
     domain = TASKS[name]
     module = importlib.import_module(f"envs.{domain}")
     task = name.removeprefix(f"{domain}_")
-    return TaskEnv(lambda seed: module.make(task, seed), seed=seed, action_repeat=action_repeat)
+    tasks = tuple(f"{domain}_{each}" for each in DOMAINS[domain] if domain in ONE_MODEL)
+    return TaskEnv(
+        lambda seed: module.make(task, seed),
+        seed=seed,
+        action_repeat=action_repeat,
+        name=name,
+        tasks=tasks,
+    )
 
 
 def _from_function(module: str, function: str, seed: int, action_repeat: int) -> Env:

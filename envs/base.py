@@ -78,6 +78,8 @@ class Env(dm_env.Environment):
     _source: dict | None
     # of the current time step; None before the first reset
     _kind: dm_env.StepType | None
+    # Environments whose rewards `task_rewards` knows, this one among them.
+    tasks: tuple[str, ...] = ()
 
     def __init__(self, *, seed: int, obs_dim: int, low, high, action_repeat: int = 1):
         # NumPy 2 would rescale in float64 with float64 bounds; URLB's numbers come from float32.
@@ -198,6 +200,20 @@ class Env(dm_env.Environment):
         native *= self._scale
         native += self._low
         return native.clip(self._low, self._high) if self._overshoots else native
+
+    # ---- what data is kept with, to be relabelled later
+
+    def keep_tasks(self) -> None:
+        """From now on `task_rewards` is up to date after every step."""
+
+    def task_rewards(self) -> list[float]:
+        """What each of `tasks` would have paid for the last step."""
+        return []
+
+    def physics_state(self) -> np.ndarray | None:
+        """The simulator's state at the current time step, one vector; None where there is none to
+        show."""
+        return None
 
     # ---- checkpoints
 

@@ -83,7 +83,26 @@ class TaskEnv(DMEnv):
     """Our own tasks, by their fast methods (envs/fast.py).
 
     Building them draws no random numbers (a test holds this), so seed() need not build.
+
+    `tasks` are those of the domain, where they differ in their rewards alone, so that a step of one
+    tells what all of them would have paid.
     """
+
+    def __init__(self, *args, name: str, tasks: tuple[str, ...], **kwargs):
+        self.name, self.tasks = name, tasks
+        self._sums: list[float] = []  # paid to each task by a step taken one by one
+        super().__init__(*args, **kwargs)
+
+    def keep_tasks(self) -> None:
+        if self.tasks:
+            self._native.own_task = self.tasks.index(self.name)
+
+    def task_rewards(self) -> list[float]:
+        return self._sums if self._action_repeat > 1 else self._native.paid if self.tasks else []
+
+    def physics_state(self) -> np.ndarray:
+        """Positions, velocities, activations, as dm_control gives them."""
+        return self._native.physics.get_state()
 
     def _seed(self, seed: int) -> None:
         random = find_random(self._native)
@@ -100,21 +119,30 @@ class TaskEnv(DMEnv):
             or action.dtype is not FLOAT32
             or action.shape != self._low.shape
         ):
-            return super().step(action)
+            return self._by_substeps(action)
         values = action.tolist()
         total = sum(values)  # from which a NaN cannot hide, as it can from min and max
         if total != total or min(values) < -1 or max(values) > 1:
-            return super().step(action)
+            return self._by_substeps(action)
         self._observation, reward, discount, last = self._native.fast_step(self._to_native(action))
         self._actions.append(action.tobytes())
         self._kind = kind = LAST if last else MID
         return dm_env.TimeStep(kind, reward, discount, self._observation.copy())
 
+    def _by_substeps(self, action) -> dm_env.TimeStep:
+        """`Env.step`, whose repeated actions pay their sum to every task."""
+        self._sums = [0.0] * len(self.tasks)
+        return super().step(action)
+
     def _reset(self) -> np.ndarray:
         return self._native.fast_reset()
 
     def _step(self, action: np.ndarray) -> Outcome:
-        return Outcome(*self._native.fast_step(action))
+        outcome = Outcome(*self._native.fast_step(action))
+        if self.tasks and self._native.own_task is not None:
+            paid = zip(self._sums, self._native.paid, strict=True)
+            self._sums = [total + reward for total, reward in paid]
+        return outcome
 
     def _flatten(self, observation: np.ndarray) -> np.ndarray:
         return observation

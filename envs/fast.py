@@ -137,12 +137,19 @@ class SuiteEnvironment(control.Environment):
             stock.physics, stock.task, time_limit=time_limit, control_timestep=control_timestep
         )
         self._stepper = Stepper(self._physics, self._n_sub_steps)
+        self.own_task: int | None = None  # set: a step pays all tasks, of which this is ours
+        self.paid: list[float] = []  # to each task, by the last step
 
     @abc.abstractmethod
     def _observe(self) -> np.ndarray: ...
 
     @abc.abstractmethod
     def _reward(self) -> float: ...
+
+    @abc.abstractmethod
+    def _rewards(self) -> list[float]:
+        """What each task of the domain would pay here, in the order of envs.DOMAINS: its tasks have
+        one model and differ in nothing but their reward."""
 
     def fast_reset(self) -> np.ndarray:
         self.reset()
@@ -153,4 +160,7 @@ class SuiteEnvironment(control.Environment):
         self._stepper.advance(action)
         self._step_count += 1
         self._reset_next_step = last = self._step_count >= self._step_limit
-        return self._observe(), self._reward(), 1.0, last
+        if self.own_task is None:
+            return self._observe(), self._reward(), 1.0, last
+        self.paid = self._rewards()
+        return self._observe(), self.paid[self.own_task], 1.0, last

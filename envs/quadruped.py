@@ -7,8 +7,10 @@ from dm_control.rl import control
 from dm_control.suite import common, quadruped
 from dm_control.utils import rewards
 
+from envs import DOMAINS
 from envs.fast import Joined, SuiteEnvironment, linear, sensors
 
+TASKS = DOMAINS["quadruped"]
 TIME_LIMIT = 20.0  # seconds: 1000 steps
 CONTROL_TIMESTEP = 0.02
 FLOOR_SIZE = 10.0  # half-size in metres, as in the suite's walk
@@ -75,21 +77,34 @@ class Environment(SuiteEnvironment):
             readings[sensors(model, ["imu_accel", "imu_gyro"])],
             self._scaled,
         )
-        self._bound, self._moving = BOUNDS.get(task), velocity
-        if task == "jump":
-            self._moving = readings[sensors(model, ["center_of_mass"])][2:]
+        height = readings[sensors(model, ["center_of_mass"])][2:]
+        # Of the moving tasks, in the order of TASKS: what moves, and where the reward is full.
+        self._moves = [
+            (velocity, BOUNDS["walk"]),
+            (velocity, BOUNDS["run"]),
+            (height, BOUNDS["jump"]),
+        ]
+        self._move = None if task == "stand" else self._moves[TASKS.index(task) - 1]
 
     def _observe(self) -> np.ndarray:
         np.arcsinh(self._forces, out=self._scaled)
         return self._joined.update()
 
     def _reward(self) -> float:
-        upright = linear(self._rotation.item(8), 1.0, 2.0, 0.0)
-        return (
-            upright * linear(self._moving.item(0), self._bound, self._bound, 0.5)
-            if self._bound
-            else upright
-        )
+        upright = self._upright()
+        if self._move is None:
+            return upright
+        moving, bound = self._move
+        return upright * linear(moving.item(0), bound, bound, 0.5)
+
+    def _rewards(self) -> list[float]:
+        upright = self._upright()
+        return [upright] + [
+            upright * linear(moving.item(0), bound, bound, 0.5) for moving, bound in self._moves
+        ]
+
+    def _upright(self) -> float:
+        return linear(self._rotation.item(8), 1.0, 2.0, 0.0)
 
     def fast_reset(self) -> np.ndarray:
         """The suite's start: a random orientation at the lowest height, by centimetres, where

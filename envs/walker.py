@@ -6,8 +6,10 @@ from dm_control.rl import control
 from dm_control.suite import walker
 from dm_control.utils import rewards
 
+from envs import DOMAINS
 from envs.fast import Joined, SuiteEnvironment, gaussian, linear
 
+TASKS = DOMAINS["walker"]
 TIME_LIMIT = 25.0  # seconds: 1000 steps
 CONTROL_TIMESTEP = 0.025
 STAND_HEIGHT = 1.2  # of the torso, metres
@@ -57,25 +59,33 @@ class Environment(SuiteEnvironment):
         orientations = data.xmat[1:, 0:3:2]  # (7, 2): xx and xz of each body
         self._position, self._rotation = data.xpos[torso], data.xmat[torso]
         self._joined = Joined(orientations, self._position[2:], data.qvel)
-        self._move = MOVES.get(task)
-        self._moving = (
-            data.subtree_angmom[torso, 1:]
-            if task == "flip"
-            else data.sensordata[model.sensor("torso_subtreelinvel").adr[0] :]
-        )
+        speed = data.sensordata[model.sensor("torso_subtreelinvel").adr[0] :]
+        spin = data.subtree_angmom[torso, 1:]
+        # Of the moving tasks, in the order of TASKS: what moves, and how the reward rises with it.
+        self._moves = [(speed, *MOVES["walk"]), (speed, *MOVES["run"]), (spin, *MOVES["flip"])]
+        self._move = None if task == "stand" else self._moves[TASKS.index(task) - 1]
 
     def _observe(self) -> np.ndarray:
         return self._joined.update()
 
     def _reward(self) -> float:
+        posture = self._posture()
+        if self._move is None:
+            return posture
+        moving, *rise = self._move
+        return posture * (5 * linear(moving.item(0), *rise) + 1) / 6
+
+    def _rewards(self) -> list[float]:
+        posture = self._posture()
+        return [posture] + [
+            posture * (5 * linear(moving.item(0), bound, margin, at_margin) + 1) / 6
+            for moving, bound, margin, at_margin in self._moves
+        ]
+
+    def _posture(self) -> float:
         standing = gaussian(self._position.item(2), STAND_HEIGHT, float("inf"), STAND_HEIGHT / 2)
         upright = (1 + self._rotation.item(8)) / 2
-        posture = (3 * standing + upright) / 4
-        return (
-            posture * (5 * linear(self._moving.item(0), *self._move) + 1) / 6
-            if self._move
-            else posture
-        )
+        return (3 * standing + upright) / 4
 
 
 def stock(task: str, seed: int) -> control.Environment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -14,16 +15,18 @@ import torch
 import envs
 from agent.base import Objective, TaskReward
 from agent.keys import keys_of
+from agent.learners.adaptation import Adaptation
 from agent.learners.compiled import Capture, Compiled, Graphed
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.draws import Draws
+from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
-from agent.skills.sources import SkillSource, SkillSpace, make_skills
+from agent.skills.sources import SkillSource, SkillSpace
 from envs.maze.lanes import Lanes
-from replay_buffer import DeviceReplayBuffer, ReplayBuffer
-from run import video
+from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
+from run import data, video
 from run.cli import schema
 from run.cli.schema import SURGERIES
 from run.directory import RunDirectory
@@ -57,7 +60,7 @@ def make_lanes(name: str, config: dict[str, Any]) -> Lanes:
 def make_surgery(
     config: dict[str, Any], streams: tuple[str, ...], generator: Draws
 ) -> SumGradients | ProjectConflict:
-    settings = {key: value for key, value in config.items() if key != "name"}
+    settings = named(config)
     first = settings.get("first")
     if settings.get("p") is not None and len(streams) == 2 and first not in streams:
         raise UserError(
@@ -91,13 +94,15 @@ def make_learner(
     config: dict[str, Any], env: World, skill_dim: int, streams: tuple[str, ...], rng: Streams
 ) -> DDPG | PPO:
     kind, given = schema.learner_class(config), {}
-    settings = {key: value for key, value in config["learner"].items() if key != "name"}
+    settings = named(config["learner"])
     on_policy = config["learner"]["name"] == "ppo"
     if on_policy:  # its section also holds keys of the rollouts, and of DDPG in agents' yamls
         settings = {key: value for key, value in settings.items() if key in keys_of(kind)}
     else:
         settings |= config["agent"].get("learner", {})
         given = {"num_seed_steps": config["num_seed_frames"] // config["action_repeat"]}
+        if "adapt" in config:
+            given["adapt"] = schema.build("adapt", Adaptation, named(config["adapt"]))
     made = schema.build(
         "learner",
         kind,
@@ -113,6 +118,11 @@ def make_learner(
     if not on_policy:
         made.capture = make_capture(config, rng.device)
     return made
+
+
+def named(section: dict[str, Any]) -> dict[str, Any]:
+    """A section's settings without its name."""
+    return {key: value for key, value in section.items() if key != "name"}
 
 
 def make_capture(config: dict[str, Any], device: torch.device) -> Capture | None:
@@ -167,6 +177,7 @@ def make_memory(
             f"replay.on_device=true needs a GPU, and device is {device}; use replay.on_device=auto"
         )
     shapes = {"obs_dim": env.obs_dim, "action_dim": env.action_dim, "skill_dim": space.dim}
+    more = kept_for_later(config, env)
     fits = (
         wanted == "auto"
         and device.type == "cuda"
@@ -181,16 +192,61 @@ def make_memory(
         buffer,
         settings,
         **shapes,
+        **more,
         rng=rng.numpy("replay"),
         device=device,
         one_hot=space.one_hot,
     )
 
 
+def kept_for_later(config: dict[str, Any], env: Any) -> dict[str, int]:
+    """What a replay holds besides, so that its data can be relabelled: save_replay."""
+    if not config.get("save_replay"):
+        return {}
+    env.keep_tasks()
+    if config["save_replay"] is True:
+        return {"tasks": len(env.tasks)}
+    state = env.physics_state()
+    if state is None:
+        raise UserError(
+            "save_replay=physics: this environment shows no physics; use save_replay=true"
+        )
+    return {"tasks": len(env.tasks), "physics": len(state)}
+
+
+def with_older(
+    memory: ReplayBuffer,
+    older: data.Data,
+    config: dict[str, Any],
+    source: SkillSource,
+    rng: Streams,
+) -> MixedReplay:
+    """The memory of a fine-tuning beside the data of its pre-training."""
+    settings: data.DataSettings = schema.build("data", data.DataSettings, named(config["data"]))
+    if older.columns["obs"].shape[1:] != memory.fields["obs"].shape[1:]:
+        raise UserError("the stored data is of another environment; use data=none")
+    stream = rng.numpy("data")
+    old = data.as_memory(
+        older,
+        config["task"]["env"],
+        nstep=memory.nstep,
+        gamma=memory.gamma,
+        rng=stream,
+        device=rng.device,
+    )
+    drawn = functools.partial(source.stand_in, stream) if settings.skill == "acting" else None
+    return MixedReplay(memory, old, share=settings.share, skills=drawn)
+
+
 def make_parts(
-    config: dict[str, Any], env_name: str, device: torch.device, snapshot: dict | None = None
+    config: dict[str, Any],
+    env_name: str,
+    device: torch.device,
+    snapshot: dict | None = None,
+    older: data.Data | None = None,
 ) -> Parts:
-    """Everything a run needs; with a snapshot, the learner starts from it."""
+    """Everything a run needs; with a snapshot, the learner starts from it, and with older data it
+    learns from that too."""
     seed = config["seed"]
     rng = Streams(seed, device)
     # Network initialisation is the only user of torch's global stream.
@@ -227,13 +283,16 @@ def make_parts(
     if chooses:  # made after the learner, whose start it must not move
         skills = make_selector(config, space, env.obs_dim, rng)
     else:
-        skills = make_skills(config, space, rng.numpy("skills"), pretrained)
-    memory = None
+        paid = None if older is None else older.paid(config["task"]["env"])
+        skills = make_skills(config, space, rng.numpy("skills"), pretrained, paid)
+    memory: ReplayBuffer | MixedReplay | None = None
     if chooses or not on_policy:  # an on-policy learner needs none, a selector above it does
         memory = make_memory(config, env, space, rng)
+        if older is not None:
+            memory = with_older(memory, older, config, skills, rng)
         require_memory(memory.nbytes)
     if snapshot is not None:
-        learner.warm_start(snapshot["learner"])
+        learner.warm_start(snapshot["learner"], snapshot.get("optimizers"))
     return Parts(env, eval_envs, skills, learner, objective, memory, rng)
 
 
@@ -280,6 +339,7 @@ def run(
     device: torch.device,
     *,
     snapshot: dict | None = None,
+    older: data.Data | None = None,
     info: dict[str, Any] | None = None,
     draw_paths: DrawPaths | None = None,
 ) -> Path:
@@ -296,7 +356,7 @@ def run(
         return _run(
             config,
             directory,
-            make_parts(config, env_name, device, snapshot),
+            make_parts(config, env_name, device, snapshot, older),
             env_name,
             info or {},
             draw_paths,
@@ -370,7 +430,7 @@ def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str
         f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
         f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
         f"{count / 1e6:.2f} M parameters"
-        + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory else "")
+        + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory is not None else "")
         + (", compiling the first update takes a minute" if config["compile"] is True else "")
         + f"\n  {path}",
         flush=True,

@@ -49,14 +49,31 @@ SILENT = {
     "use_wandb",
     "wandb_project",
     "checkpoint_every_frames",
+    "save_replay",
     "save_video",
     "video_episodes",
     "video_size",
     "skills.workers",
     "overrides",  # the words of the command, which a run keeps and which may come in any order
 }
-# May move bits: fixed until a run ends.
-PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs"}
+# Keys that came later, with what every run had before there was such a key.
+LATER = {
+    "learner.presquash": 0.0,
+    "save_replay": False,
+    "adapt.name": "urlb",
+    "adapt.warmup": "uniform",
+    "adapt.actor": True,
+    "adapt.moments": False,
+    "adapt.critic_first": 0,
+    "adapt.actor_lr": 1.0,
+    "adapt.pull": 0.0,
+    "data.name": "none",
+    "data.share": 0.0,
+    "data.offline_updates": 0,
+    "data.skill": "stored",
+}
+# Fixed until a run ends: they may move bits, or decide what a checkpoint holds.
+PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs", "save_replay"}
 
 
 def of_the_method(key: str, config: dict[str, Any]) -> bool:
@@ -187,6 +204,7 @@ class RunDirectory:
         if self.config.get("compile") == "auto":  # continues as it was started
             ignored |= {"compile"}
         here, there = flatten(self.config), flatten(stored)
+        there = {key: value for key, value in LATER.items() if key in here} | there
         there = {
             key: MOVED.get(value, value) if isinstance(value, str) else value
             for key, value in there.items()

@@ -9,13 +9,18 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig
 
-from run import build, oracle
+from run import build, data, oracle
 from run.cli.schema import LEARNERS, resolve
 from run.directory import find_snapshot, run_path
 from utils import CONFIGS, UserError, load_snapshot
 
 AGENTS = CONFIGS / "agent"
-NUMBERED = ("selector", "selector_release", "oracle")  # regimes that choose among one-hot skills
+NUMBERED = (
+    "selector",
+    "selector_release",
+    "oracle",
+    "bandit",
+)  # regimes that choose among one-hot skills
 
 
 def one_hot_agents() -> list[str]:
@@ -83,7 +88,7 @@ def finetune(
     config, device = build.settle_machine(resolve(cfg))
     if config["skills"]["name"] in NUMBERED:
         require_one_hot(config)
-    path, source, snapshot, info = run_path(config, overrides), None, None, {}
+    path, source, snapshot, older, info = run_path(config, overrides), None, None, None, {}
     if config["agent"]["objective"] is not None:
         source = find_snapshot(config, overrides)
         snapshot = load_snapshot(source, device)
@@ -93,6 +98,8 @@ def finetune(
             "pretrained_frame": snapshot["frame"],
             "pretrained_seed": snapshot["seed"],
         }
+        if config["data"]["name"] != "none":
+            older = data.load(data.find(source)).until(snapshot["frame"])
         if snapshot["seed"] != config["seed"]:
             print(
                 f"note: seed {config['seed']} starts from the snapshot of seed {snapshot['seed']} in {source}",
@@ -103,11 +110,18 @@ def finetune(
             f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
             "has none: use learner.frozen=false"
         )
+    elif config["data"]["name"] != "none":
+        raise UserError(
+            f"data={config['data']['name']} takes the data of a pre-training; "
+            f"agent={config['agent']['name']} has none: use data=none"
+        )
     config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
         assert source is not None, "an agent without skills was refused above"
         return oracle.run(config, overrides, source, device, info)
-    build.run(config, path, config["task"]["env"], device, snapshot=snapshot, info=info)
+    build.run(
+        config, path, config["task"]["env"], device, snapshot=snapshot, older=older, info=info
+    )
     if draw_choices and (path / "choices.npz").exists() and not (path / "choices.png").exists():
         draw_choices(path)
         print(f"picture: {path / 'choices.png'}", flush=True)

@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from envs import NotRestorable
+from run import data
 from run.directory import RunDirectory
 from run.evaluation import Evaluator
 from run.logger import Logger
@@ -50,6 +51,9 @@ class Runner:
         self.wall_seconds = 0.0
         self.signum: int | None = None
         self.last_eval: dict[str, Any] = {}
+        self.keeps_physics = config.get("save_replay") == "physics"
+        self.offline_updates = config["data"]["offline_updates"] if "data" in config else 0
+        self.offline = 0  # updates on older data that were made before the first frame
         self.evaluator = self.evaluator_class(
             config,
             directory,
@@ -75,6 +79,7 @@ class Runner:
             self.load_state_dict(checkpoint)
             print(f"continuing at frame {self.frame:,}", flush=True)
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
+        self.resumed_offline = self.offline
         progress: Any = tqdm(
             total=self.last_frame,
             initial=self.frame,
@@ -88,6 +93,7 @@ class Runner:
             with stops_go_to(self._on_signal), progress as self.bar:
                 self.bar._time = time.monotonic  # tqdm's own clock may jump
                 self.bar.unpause()
+                self._learn_offline()
                 while not self._at_border():
                     before = self.frame
                     self._advance()
@@ -96,6 +102,25 @@ class Runner:
             raise UserError(f"{error}; stopped, {self.directory.newest()}") from error
         self._keep_choices()
         return self._result()
+
+    def _learn_offline(self) -> None:
+        """Before the first frame: updates on the data of the pre-training alone."""
+        p = self.parts
+        if self.offline >= self.offline_updates:
+            return
+        for _ in tqdm(
+            range(self.offline, self.offline_updates),
+            total=self.offline_updates,
+            initial=self.offline,
+            unit="update",
+            desc="offline",
+            disable=None,
+            leave=False,
+        ):
+            self._pause()
+            self.logger.add(p.learner.learn(p.memory, p.objective, 0))
+            self.offline += 1
+        self._log()
 
     def _on_signal(self, signum: int, _) -> None:
         self.signum = signum
@@ -115,6 +140,8 @@ class Runner:
             self._evaluate()
         if frame in config["snapshots"] or done:
             self.save_snapshot()
+        if done and config.get("save_replay"):
+            self._save_replay()
         return done
 
     def _advance(self) -> None:
@@ -124,13 +151,13 @@ class Runner:
         if self.time_step is None or self.time_step.last():
             self.time_step = p.env.reset()
             require_finite(self.frame, observation=self.time_step.observation)
-            memory.begin(self.time_step.observation)
+            memory.begin(self.time_step.observation, physics=self._physics())
         obs = self.time_step.observation
         skill = p.skills.select(obs, self.step, first=self.time_step.first())
         action = self._act(obs, skill, explore=True)
         if p.learner.due(memory, self.step):
             self.logger.add(p.learner.learn(memory, p.objective, self.step))
-        self.logger.add(p.skills.update(memory, self.step))
+        self.logger.add(p.skills.update(p.experience, self.step))
         following = p.env.step(action)
         require_finite(
             self.frame,
@@ -138,14 +165,26 @@ class Runner:
             reward=following.reward,
             discount=following.discount,
         )
-        memory.add(action, skill, following.reward, following.discount, following.observation)
+        memory.add(
+            action,
+            skill,
+            following.reward,
+            following.discount,
+            following.observation,
+            task_rewards=p.env.task_rewards() or None,
+            physics=self._physics(),
+        )
         p.objective.observe(obs, following.observation)
+        p.skills.observe(following.reward)
         self.time_step = following
         self.step += 1
         self.episode_return += following.reward
         if following.last():
             self.logger.add({"episode/return": torch.tensor(self.episode_return)})
             self.episode_return, self.episodes = 0.0, self.episodes + 1
+
+    def _physics(self) -> np.ndarray | None:
+        return self.parts.env.physics_state() if self.keeps_physics else None
 
     def _act(self, obs: np.ndarray, skill: np.ndarray, *, explore: bool) -> np.ndarray:
         action = self.parts.learner.act(obs, skill, self.step, explore=explore)
@@ -211,6 +250,19 @@ class Runner:
             learner=weights(p.learner),
             objective=weights(p.objective),
             skills=weights(p.skills.network) if p.skills.network else {},
+            optimizers=p.learner.get_extra_state() if self.config.get("save_replay") else {},
+        )
+
+    def _save_replay(self) -> None:
+        p = self.parts
+        data.save(
+            self.directory.path / data.FILE,
+            p.replay,
+            tasks=list(p.env.tasks),
+            env=self.config["domain"]["primal_task"],
+            one_hot=p.skills.space.one_hot,
+            frame=self.frame,
+            action_repeat=self.repeat,
         )
 
     def save_checkpoint(self) -> None:
@@ -222,7 +274,7 @@ class Runner:
         after the resume."""
         if self.signum is None:
             return
-        if self.step > self.resumed_at:
+        if self.step > self.resumed_at or self.offline > self.resumed_offline:
             self.save_checkpoint()
         raise Interrupted(self.signum, f"saved at frame {self.frame}")
 
@@ -234,6 +286,7 @@ class Runner:
             "env": self._env_state(),
             "logger": self.logger.state_dict(),
             "step": self.step,
+            "offline": self.offline,
             "episode_return": self.episode_return,
             "episodes": self.episodes,
             "wall_seconds": time.monotonic() - self.started,
@@ -252,6 +305,7 @@ class Runner:
         self.logger.load_state_dict(state["logger"])
         for name in ("step", "episode_return", "episodes", "wall_seconds"):
             setattr(self, name, state[name])
+        self.offline = state.get("offline", 0)  # checkpoints from before there was such a thing
         self._restore_env(state["env"])
 
     def _restore_env(self, state: dict[str, Any] | None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from agent.base import Learner, Objective
 from agent.skills.sources import SkillSource
-from replay_buffer import ReplayBuffer
+from replay_buffer import MixedReplay, ReplayBuffer
 from utils import NotFinite, Streams
 
 
@@ -27,14 +27,20 @@ class Parts:
     skills: SkillSource
     learner: Learner
     objective: Objective
-    memory: ReplayBuffer | None
+    memory: ReplayBuffer | MixedReplay | None
     rng: Streams
 
     @property
-    def replay(self) -> ReplayBuffer:
+    def replay(self) -> ReplayBuffer | MixedReplay:
         """The memory of a run that has one."""
         assert self.memory is not None, "PPO without a selector keeps no replay"
         return self.memory
+
+    @property
+    def experience(self) -> ReplayBuffer:
+        """What this run itself has seen, without older data: whoever chooses skills learns from
+        what its own choices brought."""
+        return self.memory.fresh if isinstance(self.memory, MixedReplay) else self.replay
 
 
 def require_finite(frame: int, **given: Any) -> None:

@@ -72,6 +72,7 @@ class RunSettings:
     num_train_frames: Natural
     num_seed_frames: Natural
     snapshots: Frames
+    save_replay: bool | Literal["physics"]
     eval_every_frames: Count
     num_eval_episodes: Count
     eval_episode_steps: Count | None
@@ -166,6 +167,8 @@ SECTIONS = {
     "learner": Named,
     "surgery": Named,
     "skills": Named,
+    "adapt": Named,
+    "data": Named,
     "domain": DomainSettings,
     "task": TaskSettings,
     "replay": MemorySettings,
@@ -175,6 +178,8 @@ STANDS_FOR = {
     "pretrain_frames": "num_train_frames",
     "finetune_frames": "num_train_frames",
     "replay_capacity": "replay.capacity",
+    "offline_updates": "data.offline_updates",
+    "bandit_budget": "skills.budget",
     "selector_dim": "skills.hidden_dim",
     "selector_every": "skills.update_every_steps",
     "selector_interval": "skills.interval",

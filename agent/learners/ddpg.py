@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agent.base import Adam, Learner, Metrics, Objective, RewardStreams, descend
+from agent.learners.adaptation import Adaptation
 from agent.learners.compiled import Capture
 from agent.learners.surgery import SumGradients, Surgery, flat_grad, similarity, split_grad
 from agent.parts.draws import Draws
@@ -85,6 +86,8 @@ class DDPG(Learner):
             both streams, bounded.
         critic/target: Mean target of Q. Healthy: bounded.
         actor/loss: Minus the Q of the actor's actions. Healthy: bounded.
+        actor/saturated: Share of the actor's outputs beyond 0.99. Healthy: below one half; a saturated
+            actor hardly learns, because the slope of tanh is nearly 0 there.
         surgery/conflict: Share of updates in which the two streams' gradients have a negative
             product. Healthy: 0.90 to 1.00.
         surgery/cosine: Their angle. Healthy: -0.40 around frame 20,000, -0.88 at the end.
@@ -98,7 +101,12 @@ class DDPG(Learner):
     # Settings that a snapshot decides for what starts from it.
     shapes_snapshot: tuple[str, ...] = ("hidden_dim", "layers", "action_input")
     # Settings that tell one pre-training from another: fine-tuning looks for the one with the same.
-    shapes_pretraining: tuple[str, ...] = (*shapes_snapshot, "critic_heads", "surgery_scope")
+    shapes_pretraining: tuple[str, ...] = (
+        *shapes_snapshot,
+        "critic_heads",
+        "surgery_scope",
+        "presquash",
+    )
 
     def __init__(
         self,
@@ -119,10 +127,12 @@ class DDPG(Learner):
         critic_target_tau: Share,
         update_every_steps: Count,
         num_seed_steps: int,
+        presquash: NonNegative,
         frozen: bool,
         noise: NoiseSettings,
         start: WarmStartSettings,
         conflict: ConflictSettings,
+        adapt: Adaptation | None = None,
     ):
         super().__init__()
         self.per_stream = critic_heads == "per_stream"
@@ -142,7 +152,8 @@ class DDPG(Learner):
             action_input=action_input,
         )
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
-        self.actor_opt = self.adam("actor", self.actor.parameters(), lr)
+        actor_lr = lr * (adapt.actor_lr if adapt else 1)
+        self.actor_opt = self.adam("actor", self.actor.parameters(), actor_lr)
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
 
         self.action_dim, self.streams = action_dim, streams
@@ -156,7 +167,12 @@ class DDPG(Learner):
         self.stddev, self.stddev_clip = noise.stddev, noise.stddev_clip
         self.update_every_steps, self.num_seed_steps = update_every_steps, num_seed_steps
         self.start, self.conflict = start, conflict
-        self.frozen = frozen
+        self.frozen, self.presquash, self.adapt = frozen, presquash, adapt
+        if adapt and (adapt.critic_first or adapt.pull):  # what depends on the updates so far
+            self.register_buffer("updates", torch.zeros(()))
+        self.prior: Actor | None = None  # the actor of the snapshot, where there is a pull to it
+        if adapt and adapt.pull:
+            self.prior = copy.deepcopy(self.actor).requires_grad_(False)
         self.capture: Capture | None = None  # how `learn` runs an update; None: as it stands here
         self.to(self.device)
 
@@ -199,10 +215,11 @@ class DDPG(Learner):
         explore: bool,
         rng: np.random.Generator | None = None,
     ) -> np.ndarray:
-        """Uniform during warm-up, then the mean plus noise; the mean alone, of one state or of
-        several, when not exploring, or frozen."""
+        """Uniform during warm-up (unless the policy warms up), then the mean plus noise; the mean
+        alone, of one state or of several, when not exploring, or frozen."""
         explore, rng = explore and not self.frozen, rng or self.act_rng
-        if explore and step < self.num_seed_steps:
+        by_policy = self.adapt is not None and self.adapt.warmup == "policy"
+        if explore and step < self.num_seed_steps and not by_policy:
             return rng.uniform(-1, 1, self.action_dim).astype(np.float32)
         x = torch.from_numpy(np.concatenate([obs, skill], -1)).to(self.device)
         action = self.actor(x).cpu().numpy()
@@ -224,12 +241,22 @@ class DDPG(Learner):
         batches = [memory.sample(self.batch_size) for _ in range(objective.batches_per_update)]
         every = self.conflict.conflict_every_updates if len(self.streams) > 1 else 0
         diagnose = every > 0 and step // self.update_every_steps % every == 0
-        if self.capture is not None and not diagnose:
+        alone = self._critic_alone()
+        if self.capture is not None and not diagnose and not alone:
             return self.capture(self, objective, batches)
-        return self.update(objective, batches, diagnose=diagnose)
+        return self.update(objective, batches, diagnose=diagnose, critic_alone=alone)
+
+    def _critic_alone(self) -> bool:
+        first = self.adapt.critic_first if self.adapt else 0
+        return first > 0 and int(self.updates) < first
 
     def update(
-        self, objective: Objective, batches: Sequence[Batch], *, diagnose: bool = False
+        self,
+        objective: Objective,
+        batches: Sequence[Batch],
+        *,
+        diagnose: bool = False,
+        critic_alone: bool = False,
     ) -> Metrics:
         """Encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""
         metrics: Metrics = {}
@@ -243,8 +270,11 @@ class DDPG(Learner):
         for name, r in rewards.items():
             metrics[f"reward_std/{name}"], metrics[f"reward/{name}"] = torch.std_mean(r)
         metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
-        metrics |= self.update_actor(batch)
+        if not critic_alone:
+            metrics |= self.update_actor(batch)
         follow(self.target, self.critic, self.tau)
+        if "updates" in self._buffers:
+            self.updates += 1
         return metrics
 
     def targets(self, batch: Batch, rewards: RewardStreams) -> dict[str, Tensor]:
@@ -282,11 +312,30 @@ class DDPG(Learner):
 
     def update_actor(self, batch: Batch) -> Metrics:
         x = torch.cat([batch.obs, batch.skill], 1)
-        action = clipped_noise(self.actor(x), self.stddev, self.stddev_clip, self.learn_rng)
+        before = self.actor.before_tanh(x)
+        mean = torch.tanh(before)
+        action = clipped_noise(mean, self.stddev, self.stddev_clip, self.learn_rng)
         q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
         losses = self.actor_losses(q, batch.skill)
+        if (extra := self._actor_extra(x, before, mean, q)) is not None:
+            losses = {name: loss + extra / len(losses) for name, loss in losses.items()}
         metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
-        return metrics | {"actor/loss": torch.stack([l.detach() for l in losses.values()]).sum()}
+        return metrics | {
+            "actor/loss": torch.stack([l.detach() for l in losses.values()]).sum(),
+            "actor/saturated": (mean.detach().abs() > 0.99).float().mean(),
+        }
+
+    def _actor_extra(self, x: Tensor, before: Tensor, mean: Tensor, q: Tensor) -> Tensor | None:
+        """What the actor minimises besides -Q: the penalty on what goes into its tanh, and the pull
+        to the actor of the snapshot, fading with the updates."""
+        extra = self.presquash * before.square().mean() if self.presquash else None
+        if self.prior is not None:
+            assert self.adapt is not None
+            fade = (1 - self.updates / self.adapt.pull_updates).clamp(min=0)
+            distance = (mean - self.prior(x)).square().mean()
+            pull = self.adapt.pull * fade * q.detach().abs().mean() * distance
+            extra = pull if extra is None else extra + pull
+        return extra
 
     def _descend(
         self, losses: dict[str, Tensor], optimizer: Adam, surgery: Surgery, label: str
@@ -328,16 +377,42 @@ class DDPG(Learner):
 
     # ----------------------------------------------------------------------------------- warm start
 
-    def warm_start(self, state: Mapping[str, Tensor]) -> None:
-        """What survives pre-training: the actor and the critic's trunk. Q heads and optimisers
-        start afresh."""
-        self.actor.load_state_dict(_under(state, "actor."))
+    def warm_start(
+        self, state: Mapping[str, Tensor], optimizers: Mapping[str, Any] | None = None
+    ) -> None:
+        """What survives pre-training: by URLB's rules the actor and the critic's trunk, while Q
+        heads and optimisers start afresh; `adapt` and `start` may say otherwise."""
+        pretrained = _under(state, "actor.")
+        if self.adapt is None or self.adapt.actor:
+            self.actor.load_state_dict(pretrained)
+        if self.prior is not None:
+            self.prior.load_state_dict(pretrained)
+        if self.adapt is not None and self.adapt.moments:
+            self._take_moments(optimizers)
         if self.start.init_critic:
             self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))
         if self.start.init_critic and self.start.init_heads:  # ProtoRL copies the whole critic
             self.critic.load_state_dict(_under(state, "critic."))
         if self.start.sync_target:  # the public code leaves the target's trunk random
             self.target.load_state_dict(self.critic.state_dict())
+
+    def _take_moments(self, optimizers: Mapping[str, Any] | None) -> None:
+        """The optimisers' own learning rates stay; their moments are those of the snapshot."""
+        if not optimizers:
+            raise UserError(
+                "adapt.moments=true needs a snapshot that holds the optimisers: pre-train with "
+                "save_replay=true, or use adapt.moments=false"
+            )
+        for name, optimizer in self.optimizers.items():
+            rate = optimizer.param_groups[0]["lr"]
+            try:
+                optimizer.load_state_dict(optimizers[name])
+            except (KeyError, ValueError) as error:
+                raise UserError(
+                    f"the {name} optimiser of the snapshot does not fit ({error}); "
+                    "use adapt.moments=false"
+                ) from error
+            optimizer.param_groups[0]["lr"] = rate
 
 
 def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

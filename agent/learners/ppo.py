@@ -334,7 +334,9 @@ class PPO(Learner):
         value = self.value_surgery({name: g[split:] for name, g in grads.items()})
         return torch.cat([policy, value])
 
-    def warm_start(self, state: Mapping[str, Tensor]) -> None:
+    def warm_start(
+        self, state: Mapping[str, Tensor], optimizers: Mapping[str, Any] | None = None
+    ) -> None:
         """The policy survives pre-training; values of another reward do not."""
         self.policy.load_state_dict(
             {k.removeprefix("policy."): v for k, v in state.items() if k.startswith("policy.")}

@@ -71,8 +71,11 @@ class Actor(nn.Module):
         self.trunk = trunk(in_dim, hidden_dim)
         self.head = mlp(*[hidden_dim] * (layers + 1), action_dim)
 
+    def before_tanh(self, x: Tensor) -> Tensor:
+        return self.head(self.trunk(x))
+
     def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.head(self.trunk(x)))
+        return torch.tanh(self.before_tanh(x))
 
 
 class Critic(nn.Module):

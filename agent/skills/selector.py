@@ -357,6 +357,9 @@ class Selector(Greedy):
             metrics[f"skills/evenness_{name}"] = torch.tensor(usage.evenness)
         return metrics
 
+    def stand_in(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return self.space.sample_many(rng, count)
+
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         return Greedy(self.space, self.network, self.device, self.interval)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Interval
 
-from agent.base import Metrics, Objective, Trainable, load_class
-from agent.keys import keys_of
+from agent.base import Metrics, Trainable
 from utils import Natural, UserError
 
 SpaceKind = Literal["none", "one_hot", "cube", "sphere", "gaussian"]
@@ -35,6 +33,12 @@ class SkillSpace:
             return rng.random(self.dim, np.float32)
         normal = rng.standard_normal(self.dim, np.float32)
         return normal / np.linalg.norm(normal) if self.kind == "sphere" else normal
+
+    def sample_many(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """(count, dim)."""
+        if self.one_hot:
+            return np.eye(self.dim, dtype=np.float32)[rng.integers(self.dim, size=count)]
+        return np.stack([self.sample(rng) for _ in range(count)])
 
     def vector(self, index: int) -> np.ndarray:
         if not self.one_hot:
@@ -78,9 +82,17 @@ class SkillSource:
         pre-training."""
         return {}
 
+    def observe(self, reward: float) -> None:
+        """What the step under the selected skill was paid."""
+
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         """The source that an evaluation uses; it draws from the evaluation's own generator."""
         return self
+
+    def stand_in(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Skills such as this source acts under, for transitions that were made under others:
+        (count, dim)."""
+        return np.tile(self.skill, (count, 1))
 
     def state_dict(self) -> dict[str, Any]:
         return {"skill": self.skill.tolist()}
@@ -152,49 +164,11 @@ class Switching(SkillSource):
             self.many = np.stack([self.space.sample(self.rng) for _ in obs])
         return self.many
 
+    def stand_in(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return self.space.sample_many(rng, count)
+
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         if self.eval == "per_call":
             return Fixed(self.space, rng, index=-1)
         interval = self.interval if self.eval == "switching" else 0
         return Switching(self.space, rng, interval=interval, eval=self.eval)
-
-
-SOURCES: dict[str, type[SkillSource]] = {
-    "switching": Switching,
-    "fixed": Fixed,
-    "constant": Constant,
-}
-
-
-def make_skills(
-    config: dict[str, Any],
-    space: SkillSpace,
-    rng: np.random.Generator,
-    pretrained: Callable[[], Objective] | None = None,
-) -> SkillSource:
-    """Uniform switching in pre-training (Algorithm 2); in fine-tuning what the `skills=` yaml
-    names.
-
-    A native rule may be a class of the method's own (`_target_`), which gets a network of the
-    pre-trained objective.
-    """
-    if config["phase"] == "pretrain":
-        return Switching(space, rng, interval=config.get("skill_interval", 0), eval="per_episode")
-    native = config["agent"]["native_skills"]
-    config = native if config["skills"]["name"] == "native" else config["skills"]
-    if "_target_" in config:
-        settings = {k: v for k, v in config.items() if k not in ("name", "_target_", "features")}
-        assert pretrained is not None, "a source that learns from an objective needs one"
-        features = getattr(pretrained(), config["features"])
-        source = load_class("agent.native_skills._target_", config["_target_"], SkillSource)
-        return source(space, rng, features=features, **settings)
-    name = config["name"]
-    if (name == "none") != (space.dim == 0):
-        raise UserError(
-            f"skills={name} does not fit an agent with {space.dim} skills; "
-            f"use skills={'none' if space.dim == 0 else 'switching or skills=fixed'}"
-        )
-    if name == "none":
-        return SkillSource(space, np.zeros(0, np.float32))
-    kind: type = SOURCES[name]
-    return kind(space, rng, **{key: config[key] for key in keys_of(kind) if key in config})

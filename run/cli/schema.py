@@ -16,15 +16,18 @@ from omegaconf.errors import OmegaConfBaseException
 
 from agent.base import Objective, load_class
 from agent.keys import arguments, keys_of
+from agent.learners.adaptation import Adaptation
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.skills.regimes import SOURCES
 from agent.skills.selector import ALGORITHMS, Selector
-from agent.skills.sources import SOURCES, SkillSource
+from agent.skills.sources import SkillSource
 from replay_buffer import ReplayBuffer
 from run.cli.rules import SECTION, Rule, rule_of_annotation
 from run.cli.together import check_together
 from run.cli.words import nearest
+from run.data import DataSettings
 from run.settings import (
     CLASS,
     NAME,
@@ -53,6 +56,10 @@ GIVEN = {
     "critics",
     "space",
     "features",
+    "adapt",
+    "tasks",
+    "physics",
+    "data",
 }
 GROUPS = {  # sections that hold sections, or that an agent's yaml may leave out
     "agent",
@@ -129,7 +136,7 @@ class Schema:
             self._choose("agent.native_skills.name", ("none", *SOURCES))
         selectors = rules_of(Selector, *ALGORITHMS.values())
         sources = rules_of(*SOURCES.values())
-        self.selector = selectors
+        self.choosers = {**sources, **selectors}  # keys of every rule of skills
         self.sections: dict[str, dict[str, Rule]] = {
             "agent.objective": self._class_rules("agent.objective", Objective),
             "agent.learner": self._class_rules("agent.learner", DDPG),
@@ -147,6 +154,8 @@ class Schema:
                 **rules_of(RegimeSettings),
             },
             "replay": rules_of(ReplayBuffer),
+            "adapt": rules_of(Adaptation),
+            "data": rules_of(DataSettings),
         }
 
     def _choose(self, key: str, choices: tuple[str, ...]) -> str:
@@ -188,7 +197,7 @@ class Schema:
 
     def _preset(self, learner: str, key: str) -> Rule | None:
         own = rules_of(LEARNERS[learner], RolloutSettings)
-        return own.get(key) or self.selector.get(key.removeprefix("skills.")) or self.rule_of(key)
+        return own.get(key) or self.choosers.get(key.removeprefix("skills.")) or self.rule_of(key)
 
     def _own(self, key: str) -> Rule | None:
         """Of a key that an agent's yaml adds at the top level, such as alpha: the rule of the key
@@ -292,7 +301,18 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
 
 def _require_sections(config: dict[str, Any]) -> None:
     """Sections are sections: whatever reads them need not ask again."""
-    for section in ("agent", "learner", "preset", "skills", "surgery", "domain", "task", "replay"):
+    for section in (
+        "agent",
+        "learner",
+        "preset",
+        "skills",
+        "surgery",
+        "domain",
+        "task",
+        "replay",
+        "adapt",
+        "data",
+    ):
         if section in config and not isinstance(config[section], dict):
             SECTION.check(section, config[section])
     for name in ("objective", "learner", "native_skills", "per_domain", "show"):

@@ -34,6 +34,7 @@ SETTINGS = dict(
     init_critic=True,
     init_heads=False,
     sync_target=True,
+    presquash=0.0,
     frozen=False,
     conflict_every_updates=0,
     conflict_samples=64,

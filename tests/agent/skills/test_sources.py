@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from agent.skills.sources import Fixed, SkillSource, SkillSpace, Switching, make_skills
+from agent.skills.regimes import make_skills
+from agent.skills.sources import Fixed, SkillSource, SkillSpace, Switching
 from tests.kit.configs import composed
 from utils import UserError
 
@@ -255,7 +256,7 @@ def test_a_source_that_does_not_fit_the_agent_is_refused():
 
 
 def test_an_unknown_source_names_the_choices():
-    choices = "none, switching, fixed, constant, selector, selector_release, native, oracle"
+    choices = "none, switching, fixed, constant, bandit, by_data, selector, selector_release, native, oracle"
     with pytest.raises(UserError, match=f"skills.name='best' is not valid; choose from {choices}"):
         composed("finetune", "task=walker_run", "skills.name=best")
     own = "agent.native_skills.name=best"
