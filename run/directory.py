@@ -58,6 +58,11 @@ SILENT = {
 }
 # Keys that came later, with what every run had before there was such a key.
 LATER = {
+    "replay.running_episode": True,
+    "preset.ddpg.running_episode": True,
+    "agent.objective.numerics": "logsumexp",
+    "agent.objective.prototype_norm": "gradient",
+    "agent.objective.contrast_net": "projected",
     "learner.presquash": 0.0,
     "save_replay": False,
     "adapt.name": "urlb",
