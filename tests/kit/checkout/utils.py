@@ -1,5 +1,7 @@
 """Stand-in: helpers under the names of the public code."""
 
+from itertools import pairwise
+
 import torch
 from not_installed_anywhere import Recorder  # such imports are made up in memory
 from torch import distributions
@@ -43,7 +45,7 @@ def move_towards(slow, fast, tau):
 
 def dense(*sizes):
     layers = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
     return torch.nn.Sequential(*layers[:-1])
 

@@ -1,10 +1,11 @@
 """Stand-in: AMPED under the names of the public code."""
 
 import torch
-import utils
-from agent.ddpg import DDPGAgent
 from torch import nn
 from torch.nn.functional import normalize
+
+import utils
+from agent.ddpg import DDPGAgent
 
 RMS = utils.RMS
 rms = RMS()

@@ -4,9 +4,10 @@ import copy
 
 import numpy as np
 import torch
-import utils
 from torch import nn
 from torch.nn.functional import mse_loss
+
+import utils
 
 
 class Actor(nn.Module):

@@ -4,8 +4,9 @@ import copy
 import math
 
 import torch
-import utils
 from torch import nn
+
+import utils
 
 
 def network(inputs, hidden, skills):
