@@ -213,9 +213,9 @@ class ReplayBuffer:
 class MixedReplay:
     """A replay that grows, beside older data that stays as it is: batches hold some of both.
 
-    share: how much of a batch is old data; None: as if both lay in one buffer. A batch never has more
-    rows of its own than there are transitions of its own, so the first one is all old. `skills` gives the skills of old rows, (n, skill_dim);
-    None: those under which they were made.
+    share: how much of a batch is old data; None: as if both lay in one buffer. A batch never has
+    more new rows than there are new transitions, so the first one is all old. `skills` gives the
+    skills of old rows, (n, skill_dim); None: those under which they were made.
     """
 
     def __init__(

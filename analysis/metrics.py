@@ -16,6 +16,7 @@ from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.skills.selector import Selector, SelectorNetworks
 from agent.skills.sources import SkillSource
+from agent.skills.trials import Bandit
 from run.cli.console import Parser
 from run.evaluation import Evaluator
 from run.loop import Runner
@@ -56,6 +57,7 @@ def tables() -> dict[str, dict[type, list[str]]]:
         "Selectors": {
             Selector: ["skills=selector"],
             SelectorNetworks: ["skills=selector"],
+            Bandit: ["skills=bandit"],
             **{kind: ["skills=native"] for kind in makers("native_skills", SkillSource)},
         },
     }

@@ -164,11 +164,13 @@ def make_grids(entries: Any, given: Words) -> list[Grid]:
 
 
 class Plan(NamedTuple):
-    """What makes the runs: the methods, the points of the grid, and the words of all runs, of
+    """What makes the runs: the methods, the points of the grid, the experiment's own words for
+    pre-trainings (`size`, which a method's words replace), and the words of all runs, of
     pre-trainings and of fine-tunings. Without tasks there are no fine-tunings."""
 
     methods: dict[str, Method]
     points: list[Words]
+    size: Words
     shared: Words
     pretrain: Words
     finetune: Words
@@ -206,10 +208,10 @@ def make_plan(found: dict[str, Any], given: Words) -> Plan:
     preset = size.pop("name")
     if "preset" in given:  # another preset has another size
         preset, size = given.pop("preset"), {}
-    before = {**{key: as_word(value) for key, value in size.items()}, **before}
+    sizes = {key: as_word(value) for key, value in size.items()}
     keys = {key for grid in grids for key in grid}
     shared = {"preset": preset, **{key: value for key, value in given.items() if key not in keys}}
-    return Plan(methods, points, shared, before, after, wanted)
+    return Plan(methods, points, sizes, shared, before, after, wanted)
 
 
 def make_tasks(entry: Any, given: str | None) -> list[str]:
@@ -224,7 +226,9 @@ def make_runs(plan: Plan) -> tuple[list[Run], list[Run]]:
     for point, (name, method) in itertools.product(plan.points, plan.methods.items()):
         if any(point.get(key) not in values for key, values in method.only.items()):
             continue
-        run = pretraining(name, point, {**point, **method.words, **plan.shared, **plan.pretrain})
+        run = pretraining(
+            name, point, {**point, **plan.size, **method.words, **plan.shared, **plan.pretrain}
+        )
         source: Run | None = None  # what the fine-tunings start from
         if run.config["agent"]["objective"] is None:
             pass  # DDPG has nothing to pre-train: fine-tuning is all it does

@@ -223,8 +223,13 @@ def with_older(
 ) -> MixedReplay:
     """The memory of a fine-tuning beside the data of its pre-training."""
     settings: data.DataSettings = schema.build("data", data.DataSettings, named(config["data"]))
-    if older.columns["obs"].shape[1:] != memory.fields["obs"].shape[1:]:
-        raise UserError("the stored data is of another environment; use data=none")
+    for name, what in (("obs", "observations"), ("action", "actions"), ("skill", "skills")):
+        ours, theirs = memory.fields[name].shape[1], older.columns[name].shape[1]
+        if ours != theirs and not (name == "skill" and settings.skill == "acting"):
+            raise UserError(
+                f"the stored data has {what} of size {theirs}, this run of size {ours}; use data=none"
+                + (", or data.skill=acting" if name == "skill" else "")
+            )
     stream = rng.numpy("data")
     old = data.as_memory(
         older,

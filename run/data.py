@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from replay_buffer import ReplayBuffer
+from run import settings
 from utils import Natural, Share, UserError, load_torch, save_torch
 
 FILE = "replay.pt"
@@ -26,10 +27,13 @@ MORE = ("task_rewards", "physics")  # of some
 class DataSettings:
     """How a fine-tuning uses the data of its pre-training.
 
-    share: of every batch, from the old data; null: as if old and new lay in one buffer.
-    offline_updates: before the first frame of the task. skill: old rows carry the skill that made
-    them, or one that the run acts under now.
+    file: a replay.pt; null: that of the pre-training that the snapshot is from. share: of every
+    batch, from the old data; null: as if old and new lay in one buffer. offline_updates: before the
+    first frame of the task. skill: old rows carry the skill that made them, or one that the run acts
+    under now.
     """
+
+    file: settings.Path | None
 
     share: Share | None
     offline_updates: Natural

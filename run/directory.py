@@ -73,6 +73,7 @@ LATER = {
     "adapt.actor_lr": 1.0,
     "adapt.pull": 0.0,
     "data.name": "none",
+    "data.file": None,
     "data.share": 0.0,
     "data.offline_updates": 0,
     "data.skill": "stored",
@@ -217,7 +218,10 @@ class RunDirectory:
         differ = [
             k
             for k in sorted(here.keys() | there.keys())
-            if k not in ignored and here.get(k) != there.get(k)
+            if k not in ignored
+            # What a preset holds counts where it is taken, under the name of the key that takes it.
+            and not k.startswith(("preset.ddpg.", "preset.ppo."))
+            and here.get(k) != there.get(k)
         ]
         if differ:
             shown = ", ".join(f"{k} ({there.get(k)} there, {here.get(k)} here)" for k in differ[:4])

@@ -88,6 +88,7 @@ def finetune(
     config, device = build.settle_machine(resolve(cfg))
     if config["skills"]["name"] in NUMBERED:
         require_one_hot(config)
+    uses_data = config["data"]["name"] != "none"
     path, source, snapshot, older, info = run_path(config, overrides), None, None, None, {}
     if config["agent"]["objective"] is not None:
         source = find_snapshot(config, overrides)
@@ -98,7 +99,7 @@ def finetune(
             "pretrained_frame": snapshot["frame"],
             "pretrained_seed": snapshot["seed"],
         }
-        if config["data"]["name"] != "none":
+        if uses_data and not config["data"]["file"]:
             older = data.load(data.find(source)).until(snapshot["frame"])
         if snapshot["seed"] != config["seed"]:
             print(
@@ -110,11 +111,13 @@ def finetune(
             f"learner.frozen=true keeps pre-trained skills as they are; agent={config['agent']['name']} "
             "has none: use learner.frozen=false"
         )
-    elif config["data"]["name"] != "none":
+    elif uses_data and not config["data"]["file"]:
         raise UserError(
-            f"data={config['data']['name']} takes the data of a pre-training; "
-            f"agent={config['agent']['name']} has none: use data=none"
+            f"data={config['data']['name']} takes the data of a pre-training; agent="
+            f"{config['agent']['name']} has none: use data=none, or give data.file=REPLAY.pt"
         )
+    if uses_data and config["data"]["file"]:
+        older = data.load(Path(config["data"]["file"]))
     config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
         assert source is not None, "an agent without skills was refused above"

@@ -257,7 +257,7 @@ class Runner:
         p = self.parts
         data.save(
             self.directory.path / data.FILE,
-            p.replay,
+            p.experience,
             tasks=list(p.env.tasks),
             env=self.config["domain"]["primal_task"],
             one_hot=p.skills.space.one_hot,

@@ -40,7 +40,8 @@ class Parts:
     def experience(self) -> ReplayBuffer:
         """What this run itself has seen, without older data: whoever chooses skills learns from
         what its own choices brought."""
-        return self.memory.fresh if isinstance(self.memory, MixedReplay) else self.replay
+        memory = self.replay
+        return memory.fresh if isinstance(memory, MixedReplay) else memory
 
 
 def require_finite(frame: int, **given: Any) -> None:

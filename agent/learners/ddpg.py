@@ -98,6 +98,8 @@ class DDPG(Learner):
             learner.surgery_scope=actor or all.
     """
 
+    updates: Tensor  # so far; only where something depends on it
+
     # Settings that a snapshot decides for what starts from it.
     shapes_snapshot: tuple[str, ...] = ("hidden_dim", "layers", "action_input")
     # Settings that tell one pre-training from another: fine-tuning looks for the one with the same.

@@ -235,24 +235,15 @@ def metrics_over_frames(scores: np.ndarray) -> np.ndarray:
     )
 
 
-def sample_efficiency(
-    curves: pd.DataFrame,
-    tasks: Sequence[str],
-    *,
-    seed: int,
-    reps: int = REPS,
-    confidence: float = CONFIDENCE,
-    normalize: bool = True,
-) -> tuple[pd.DataFrame, list[str]]:
-    """method, metric, frame, value, low, high, runs over frames, and in words what is missing or
-    left out.
-
-    A method has the frames at which all of its runs were evaluated. Of a single task the median is
-    the mean, for it is taken over the means of tasks.
-    """
+def stacks(
+    curves: pd.DataFrame, tasks: Sequence[str], *, normalize: bool = True
+) -> tuple[dict[str, tuple[list[int], np.ndarray]], list[str]]:
+    """method -> its frames and (runs, tasks, frames) of the seeds that have every task, and in words
+    what is missing or left out. A method has the frames at which all of its runs were evaluated."""
     found = cells(curves, ["method", "task", "seed", "frame"], tasks)
     complete, gaps = matrices(found.drop_duplicates(["method", "task", "seed"]), tasks, normalize)
-    experts, rows = expert_scores(tasks) if normalize else np.ones(len(tasks)), []
+    experts = expert_scores(tasks) if normalize else np.ones(len(tasks))
+    kept = {}
     for method in complete:
         table = found[found["method"] == method].pivot(
             index="frame", columns=["seed", "task"], values="score"
@@ -271,14 +262,33 @@ def sample_efficiency(
         if shared.empty:
             gaps.append(f"{method}: left out, no frame at which every run was evaluated")
             continue
-        stack = (
-            shared.to_numpy(float).T.reshape(len(seeds), len(tasks), len(shared)) / experts[:, None]
-        )
+        stack = shared.to_numpy(float).T.reshape(len(seeds), len(tasks), len(shared))
+        kept[method] = [int(frame) for frame in shared.index], stack / experts[:, None]
+    return kept, gaps
+
+
+def sample_efficiency(
+    curves: pd.DataFrame,
+    tasks: Sequence[str],
+    *,
+    seed: int,
+    reps: int = REPS,
+    confidence: float = CONFIDENCE,
+    normalize: bool = True,
+) -> tuple[pd.DataFrame, list[str]]:
+    """method, metric, frame, value, low, high, runs over frames, and in words what is missing or
+    left out.
+
+    Of a single task the median is the mean, for it is taken over the means of tasks.
+    """
+    found, gaps = stacks(curves, tasks, normalize=normalize)
+    rows: list[tuple] = []
+    for method, (frames, stack) in found.items():
         with drawing(seed, "frames", method, *tasks):
             estimates = estimate(canonical(stack), metrics_over_frames, reps, confidence)
-        points = ((metric, frame) for metric in METRICS for frame in shared.index)
+        points = ((metric, frame) for metric in METRICS for frame in frames)
         rows += [
-            (method, *point, *each, len(seeds))
+            (method, *point, *each, len(stack))
             for point, *each in zip(points, *estimates, strict=True)
         ]
     return pd.DataFrame(rows, columns=EFFICIENCY), gaps

@@ -14,8 +14,19 @@ import yaml
 
 from utils import CONFIGS, UserError
 
-GROUPS = ("agent", "domain", "learner", "preset", "reading", "skills", "surgery", "task")
-PATHS = ("snapshot", "run_root", "variant", "pretrain_variant")
+GROUPS = (
+    "adapt",
+    "agent",
+    "data",
+    "domain",
+    "learner",
+    "preset",
+    "reading",
+    "skills",
+    "surgery",
+    "task",
+)
+PATHS = ("snapshot", "data.file", "run_root", "variant", "pretrain_variant")
 # keys that decide where Hydra writes
 PLACES = ("hydra.run.", "hydra.sweep.", "hydra.output_subdir", "hydra.job.")
 

@@ -15,7 +15,17 @@ from utils import ROOT
 
 GROUPS = {
     group: sorted(path.stem for path in (ROOT / "configs" / group).glob("*.yaml"))
-    for group in ("agent", "domain", "learner", "preset", "skills", "surgery", "task")
+    for group in (
+        "adapt",
+        "agent",
+        "data",
+        "domain",
+        "learner",
+        "preset",
+        "skills",
+        "surgery",
+        "task",
+    )
 }
 SETTINGS = [  # script and words whose composed keys are tried
     ("pretrain", ("agent=amped",)),
@@ -32,6 +42,8 @@ SETTINGS = [  # script and words whose composed keys are tried
     ("finetune", ("agent=amped", "task=jaco_reach_top_left", "skills=selector_release")),
     ("finetune", ("agent=becl", "task=tree_maze_reach_left", "skills=oracle")),
     ("finetune", ("agent=ddpg", "task=quadruped_run")),
+    ("finetune", ("agent=amped", "task=walker_run", "adapt=reuse", "skills=bandit")),
+    ("finetune", ("agent=cic", "task=walker_run", "data=relabelled", "skills=by_data")),
 ]
 BIG = str(10**40)
 TYPES = ("[1,x]", "{a:1}", "", "ü", "'a b'", "many")  # wrong for every number and switch
@@ -47,6 +59,8 @@ MAY_BE_NULL = {
     "pretrain_variant",
     "snapshot",
     "snapshot_ts",
+    "share",
+    "file",
 }
 REAL = {
     "alpha",
@@ -81,6 +95,7 @@ FREE = {
     "variant",
     "pretrain_variant",
     "snapshot",
+    "file",
 }
 OUTSIDE = [
     "../x",

@@ -53,6 +53,7 @@ def make_ddpg(*, streams=("task",), surgery=None, seed=0, init=0, **changes) -> 
         streams=streams,
         surgery=surgery or SumGradients(),
         rng=Streams(seed),
+        adapt=changes.pop("adapt", None),
         **arguments(DDPG, {**SETTINGS, **changes}),
     )
 

@@ -1,0 +1,290 @@
+"""What a pre-training is worth to a task: ways of adapting compared at equal frames.
+
+python -m analysis.adapt experiment=adapt_walker [key=value ...] [--out DIR] [--rows FILE.csv]
+
+Writes DIR/<experiment>.md (return at several frames, area under the curve, frames needed to reach what
+the first method has at its last frame, and which claims hold), its figure, and <experiment>.csv with a row
+per evaluation. Scores are divided by the expert's and averaged over tasks; intervals are rliable's
+stratified bootstrap over seeds. --rows adds the rows of an earlier CSV, so that runs of other machines
+and other days count too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+matplotlib.use("Agg")
+from matplotlib.figure import Figure
+
+from analysis.frames.gathered import gather
+from analysis.palette import CHANGES
+from analysis.scores.aggregate import (
+    CONFIDENCE,
+    REPS,
+    canonical,
+    drawing,
+    estimate,
+    expert_scores,
+    stacks,
+)
+from analysis.scores.claims import Mean, interval, sentence
+from analysis.scores.figures import save
+from analysis.text import markdown_table
+from experiment import paper
+from experiment.definition import Experiment, load, names
+from run.cli.console import Parser
+from run.cli.guard import run_command
+from utils import UserError, write_text
+
+COLUMNS = [
+    "method",
+    "protocol",
+    "agent",
+    "domain",
+    "task",
+    "seed",
+    "frame",
+    "return_mean",
+    "normalised",
+    "pretrain_frames",
+    "commit",
+    "command",
+]
+KEYS = ["method", "task", "seed", "frame"]
+JUDGED = 10_000  # the frame at which claims are judged
+
+Stacks = dict[str, tuple[list[int], np.ndarray]]  # method -> frames, (seeds, tasks, frames)
+
+
+# --------------------------------------------------------------------------------------------- rows
+
+
+def protocol_of(config: dict[str, Any]) -> str:
+    if config["agent"]["objective"] is None:
+        return "scratch"
+    return config["adapt"]["name"]
+
+
+def rows_of(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
+    """A row per evaluation of the finished fine-tunings, and in words what is missing."""
+    found = gather(experiment)
+    evaluations = found.evaluations[found.evaluations["phase"] == "finetune"]
+    before = {run.path: run.config["num_train_frames"] for run in experiment.runs}
+    runs = {run.command: run for run in experiment.finetunings}
+    rows = []
+    for row in evaluations.to_dict("records"):
+        run = runs[row["command"]]
+        rows.append(
+            {
+                **{key: row[key] for key in ("method", "domain", "task", "seed", "frame")},
+                "protocol": protocol_of(run.config),
+                "agent": run.config["agent"]["name"],
+                "return_mean": row["score"],
+                "normalised": row["score"] / expert_scores([row["task"]])[0],
+                "pretrain_frames": before[run.after] if run.after else 0,
+                "commit": f"{row['commit']}{'-dirty' if row['dirty'] else ''}",
+                "command": portable(row["command"]),
+            }
+        )
+    return pd.DataFrame(rows, columns=COLUMNS), found.gaps
+
+
+def portable(command: str) -> str:
+    """The command without the directory that it wrote to, which is this machine's alone."""
+    return " ".join(word for word in command.split(" ") if not word.startswith("run_root="))
+
+
+def merged(rows: pd.DataFrame, earlier: Path | None) -> pd.DataFrame:
+    """With the rows of an earlier CSV; where both have an evaluation, the run at hand counts."""
+    parts = [rows]
+    if earlier is not None:
+        try:
+            old = pd.read_csv(earlier, keep_default_na=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{earlier} cannot be read ({type(error).__name__})") from error
+        if list(old) != COLUMNS:
+            raise UserError(f"{earlier} has other columns than {', '.join(COLUMNS)}")
+        parts.append(old)
+    table = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
+    return table.drop_duplicates(KEYS).sort_values(KEYS, ignore_index=True)
+
+
+# ----------------------------------------------------------------------------------------- measures
+
+
+def area(curves: np.ndarray, frames: Sequence[int]) -> np.ndarray:
+    """Mean height of curves (..., frames) between the first and the last frame (trapezia)."""
+    return np.trapezoid(curves, frames, axis=-1) / (frames[-1] - frames[0])
+
+
+def frames_to_reach(curve: np.ndarray, frames: Sequence[int], level: float) -> float:
+    """Where a curve first reaches the level, straight between evaluations; NaN if it never does."""
+    for i, height in enumerate(curve):
+        if height < level:
+            continue
+        if i == 0:
+            return float(frames[0])
+        rise = (level - curve[i - 1]) / (height - curve[i - 1])
+        return float(frames[i - 1] + rise * (frames[i] - frames[i - 1]))
+    return float("nan")
+
+
+def at(frames: Sequence[int], stack: np.ndarray, frame: int) -> np.ndarray:
+    """The scores at one frame, (seeds, tasks)."""
+    if frame not in frames:
+        raise UserError(
+            f"no evaluation at frame {frame}; there are {', '.join(map(str, frames))}: give --frame"
+        )
+    return stack[:, :, list(frames).index(frame)]
+
+
+def mean_at(name: str, frames: Sequence[int], stack: np.ndarray, frame: int) -> Mean:
+    scores = at(frames, stack, frame)
+    with drawing(0, "adapt", name, str(frame)):
+        point, low, high = estimate(
+            canonical(scores), lambda x: np.array([x.mean()]), REPS, CONFIDENCE
+        )
+    return Mean(name, scores.mean(1), float(point[0]), float(low[0]), float(high[0]))
+
+
+def area_of(name: str, frames: Sequence[int], stack: np.ndarray) -> Mean:
+    areas = area(stack, frames)  # (seeds, tasks)
+    with drawing(0, "area", name):
+        point, low, high = estimate(
+            canonical(areas), lambda x: np.array([x.mean()]), REPS, CONFIDENCE
+        )
+    return Mean(name, areas.mean(1), float(point[0]), float(low[0]), float(high[0]))
+
+
+# --------------------------------------------------------------------------------------------- page
+
+
+def table(found: Stacks, first: str) -> str:
+    """A row per method: the mean over tasks at every frame, the area, the frames that it needs to
+    reach the last mean of the first method."""
+    frames, stack = found[first]
+    level = stack.mean((0, 1))[-1]
+    head = ["", *(f"{frame:,}" for frame in frames), "area", f"frames to {level:.3f}", "seeds"]
+    lines = []
+    for name, (own, values) in found.items():
+        cells = [
+            interval(mean_at(name, own, values, frame)) if frame in own else "" for frame in frames
+        ]
+        reached = frames_to_reach(values.mean((0, 1)), own, level)
+        lines.append(
+            [
+                name,
+                *cells,
+                interval(area_of(name, own, values)),
+                "never" if np.isnan(reached) else f"{reached:,.0f}",
+                str(len(values)),
+            ]
+        )
+    return markdown_table(head, lines, right_from=1)
+
+
+def task_table(found: Stacks, tasks: Sequence[str], frame: int) -> str:
+    """Normalised score of each task at one frame: mean over seeds."""
+    lines = []
+    for name, (frames, stack) in found.items():
+        means = at(frames, stack, frame).mean(0)
+        lines.append([name, *(f"{value:.3f}" for value in means)])
+    return markdown_table([f"at {frame:,} frames", *tasks], lines, right_from=1)
+
+
+def ranking_lines(rows: pd.DataFrame, tasks: Sequence[str], frame: int) -> list[str]:
+    """Spearman's correlation of our ranking of agents with that of the paper's Table 13 on the same
+    tasks, by protocol; only of protocols with three agents or more that the table has."""
+    printed = paper.load("urlb")
+    printed = printed[(printed["kind"] == "score") & printed["task"].isin(list(tasks))]
+    theirs = printed.groupby("method")["mean"].mean()
+    lines = []
+    at_frame = rows[(rows["frame"] == frame) & (rows["protocol"] != "scratch")]
+    for protocol, part in at_frame.groupby("protocol"):
+        ours = part.groupby("agent")["normalised"].mean()
+        both = [agent for agent in ours.index if agent in theirs.index]
+        if len(both) < 3:
+            continue
+        found = stats.spearmanr(ours[both], theirs[both])
+        lines.append(
+            f"{protocol}: ranking of {', '.join(both)} against the paper's Table 13, Spearman "
+            f"{found.statistic:.2f} (p = {found.pvalue:.2f}, {len(both)} agents)"
+        )
+    return lines
+
+
+def draw(found: Stacks, title: str) -> Figure:
+    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+    axes = figure.subplots()
+    for (name, (frames, stack)), colour in zip(found.items(), (*CHANGES, *CHANGES)):
+        means = [mean_at(name, frames, stack, frame) for frame in frames]
+        axes.plot(frames, [m.value for m in means], marker="o", ms=3, color=colour, label=name)
+        axes.fill_between(
+            frames, [m.low for m in means], [m.high for m in means], color=colour, alpha=0.2, lw=0
+        )
+    axes.set(xlabel="frames of the task", ylabel="mean score / expert's", title=title)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return figure
+
+
+def page(
+    experiment: Experiment, rows: pd.DataFrame, gaps: list[str], frame: int
+) -> tuple[str, Stacks]:
+    """The Markdown page, and the curves of its figure."""
+    tasks = list(dict.fromkeys(run.point["task"] for run in experiment.finetunings))
+    order = list(dict.fromkeys(run.method for run in experiment.finetunings))
+    found, lacking = stacks(rows.rename(columns={"normalised": "score"}), tasks, normalize=False)
+    found = {name: found[name] for name in order if name in found}
+    if not found:
+        raise UserError(f"no method has a seed with all tasks yet: {'; '.join(gaps + lacking)}")
+    first = next(iter(found))
+    parts = [
+        f"# {experiment.title}",
+        f"Mean over {', '.join(tasks)}, each divided by its expert's score, with 95 % intervals.",
+        table(found, first),
+        task_table(found, tasks, frame),
+    ]
+    means = {name: mean_at(name, *found[name], frame) for name in found}
+    claims = [sentence(means[name], means[first], f"at {frame:,} frames") for name in found]
+    claims += ranking_lines(rows, tasks, frame)
+    parts.append("\n".join(f"- {claim}" for claim in claims[1:]))
+    if gaps or lacking:
+        parts.append("Missing: " + "; ".join(gaps + lacking) + ".")
+    return "\n\n".join(parts) + "\n", found
+
+
+def run(words: list[str], out: Path, earlier: Path | None, frame: int) -> None:
+    experiment = load(words, run_here=False)
+    if not experiment.finetunings:
+        raise UserError(f"experiment={experiment.name} has no fine-tunings to compare")
+    rows, gaps = rows_of(experiment)
+    rows = merged(rows, earlier)
+    text, found = page(experiment, rows, gaps if earlier is None else [], frame)
+    write_text(out / f"{experiment.name}.csv", rows.to_csv(index=False, lineterminator="\n"))
+    write_text(out / f"{experiment.name}.md", text)
+    save(draw(found, experiment.title.partition(",")[0]), out / experiment.name)
+    print(text, end="")
+    print(f"written: {out}/{experiment.name}.{{md,csv,png,pdf}}")
+
+
+def main() -> None:
+    summary, _, details = __doc__.partition("\n")
+    parser = Parser(description=summary, epilog=details + f"\nexperiments: {', '.join(names())}")
+    parser.add_argument("words", nargs="*", metavar="key=value", help="as for analysis.plan")
+    parser.add_argument("--out", type=Path, default=Path("figures"), help="directory to write to")
+    parser.add_argument("--rows", type=Path, help="a CSV of an earlier call, whose rows count too")
+    parser.add_argument("--frame", type=int, default=JUDGED, help="where claims are judged")
+    args = parser.parse_intermixed_args()
+    run_command(lambda: run(args.words, args.out, args.rows, args.frame))
+
+
+if __name__ == "__main__":
+    main()

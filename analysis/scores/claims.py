@@ -1,0 +1,76 @@
+"""Claims of the kind "A beats B": what the runs at hand establish, and how many would be needed.
+
+A claim is established where the 95 % intervals of the two means are disjoint and there are at least as
+many seeds as a t-test at this spread would need to see the difference (error of the first kind 5 %,
+power 80 %). Intervals of three seeds alone are too hopeful; the second condition is there for that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+LEVEL, POWER, MOST = 0.05, 0.8, 1000
+
+
+class Mean(NamedTuple):
+    """Of a method: a number per seed, and the mean with its interval."""
+
+    name: str
+    seeds: np.ndarray  # (n,), each a mean over tasks
+    value: float
+    low: float
+    high: float
+
+
+def power(difference: float, deviation: float, seeds: int) -> float:
+    """Chance that Student's t-test of two groups of so many seeds sees a difference of means, both
+    groups having this deviation (two-sided; noncentral t)."""
+    if seeds < 2:
+        return 0.0
+    if deviation == 0:
+        return 1.0 if difference else LEVEL
+    freedom = 2 * seeds - 2
+    critical = stats.t.ppf(1 - LEVEL / 2, freedom)
+    shift = abs(difference) / (deviation * math.sqrt(2 / seeds))
+    return float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift))
+
+
+def seeds_needed(a: np.ndarray, b: np.ndarray) -> int | None:
+    """The smallest number of seeds per group whose power is 80 % at the difference and the pooled
+    deviation seen; None where a thousand would not do, or one of the groups has a single seed."""
+    if min(len(a), len(b)) < 2:
+        return None
+    difference = float(np.mean(a) - np.mean(b))
+    squares = float(((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum())
+    deviation = math.sqrt(squares / (len(a) + len(b) - 2))
+    enough = (n for n in range(2, MOST + 1) if power(difference, deviation, n) >= POWER)
+    return next(enough, None)
+
+
+def established(a: Mean, b: Mean) -> bool:
+    """A is above B, by both conditions."""
+    needed = seeds_needed(a.seeds, b.seeds)
+    enough = needed is not None and min(len(a.seeds), len(b.seeds)) >= needed
+    return bool(enough and a.low > b.high)
+
+
+def sentence(a: Mean, b: Mean, where: str) -> str:
+    """One claim in words, with its numbers."""
+    verdict = "established" if established(a, b) else "not established"
+    needed, have = seeds_needed(a.seeds, b.seeds), min(len(a.seeds), len(b.seeds))
+    seeds = "seed" if have == 1 else "seeds"
+    need = f"over {MOST}" if needed is None else str(needed)
+    if have < 2:
+        need = "at least 2"
+    return (
+        f"{a.name} beats {b.name} {where}: **{verdict}** ({interval(a)} against {interval(b)}; "
+        f"{have} {seeds}, {need} needed)"
+    )
+
+
+def interval(mean: Mean) -> str:
+    return f"{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]"

@@ -1,0 +1,136 @@
+"""The comparison of ways of adapting: its measures on curves that can be checked by hand, and the
+command on real runs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from analysis import adapt, power
+
+FRAMES = [0, 40, 80]
+
+
+def test_the_area_is_the_mean_height_of_the_curve():
+    assert adapt.area(np.array([0.0, 1.0, 1.0]), [0, 10, 30]) == pytest.approx((5 + 20) / 30)
+    assert adapt.area(np.full((2, 3, 4), 0.7), [0, 5, 10, 30]) == pytest.approx(
+        np.full((2, 3), 0.7)
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "frame"), [(0.0, 0), (0.5, 5), (1.0, 10), (1.5, 15), (2.0, 20), (2.1, np.nan)]
+)
+def test_frames_to_reach_a_level_are_read_off_the_straight_line_between_evaluations(level, frame):
+    found = adapt.frames_to_reach(np.array([0.0, 1.0, 2.0]), [0, 10, 20], level)
+    np.testing.assert_equal(found, float(frame))
+
+
+def test_a_curve_that_falls_again_has_reached_the_level_where_it_first_did():
+    assert adapt.frames_to_reach(np.array([0.0, 2.0, 0.0]), [0, 10, 20], 1.0) == 5.0
+
+
+def made_rows(scores):
+    """Rows as the command writes them: {method: {seed: {task: height at each frame}}}."""
+    rows = [
+        {
+            **dict.fromkeys(adapt.COLUMNS, ""),
+            "method": method,
+            "domain": "walker",
+            "task": task,
+            "seed": seed,
+            "frame": frame,
+            "return_mean": 1000 * value,
+            "normalised": value,
+        }
+        for method, seeds in scores.items()
+        for seed, tasks in seeds.items()
+        for task, values in tasks.items()
+        for frame, value in zip((0, 5000, 10000), values, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=adapt.COLUMNS)
+
+
+def test_the_ranking_of_agents_is_compared_with_the_papers():
+    """Table 13 on walker: AMPED above CIC above DIAYN, by the means over the four tasks."""
+    tasks = ["walker_flip", "walker_run", "walker_stand", "walker_walk"]
+    heights = {"amped": 0.9, "cic": 0.6, "diayn": 0.1}
+
+    def lines(heights):
+        rows = made_rows(
+            {agent: {1: {task: (0, 0, h) for task in tasks}} for agent, h in heights.items()}
+        )
+        rows = rows.assign(agent=rows["method"], protocol="reuse")
+        return adapt.ranking_lines(rows, tasks, 10_000)
+
+    (same,) = lines(heights)
+    assert same.startswith("reuse: ranking of amped, cic, diayn") and "Spearman 1.00" in same
+    (turned,) = lines({"amped": 0.1, "cic": 0.6, "diayn": 0.9})
+    assert "Spearman -1.00" in turned
+    assert lines({"amped": 0.1, "cic": 0.6}) == []
+
+
+def test_power_reads_the_rows_and_judges_every_pair(tmp_path, run_main):
+    better = {s: {"a": (0.1, 0.5, 0.8 + s / 100), "b": (0.1, 0.5, 0.6)} for s in (1, 2, 3)}
+    worse = {s: {"a": (0.1, 0.1, 0.2 + s / 100), "b": (0.1, 0.1, 0.1)} for s in (1, 2, 3)}
+    rows = made_rows({"reuse": better, "scratch": worse})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    done = run_main(power.main, tmp_path / "rows.csv")
+    assert done.code == 0, done.err
+    assert done.out.startswith(
+        "reuse beats scratch on walker at 10,000 frames: **established** (0.71"
+    )
+    other = run_main(power.main, tmp_path / "rows.csv", "--against", "reuse")
+    assert "scratch beats reuse on walker at 10,000 frames: **not established**" in other.out
+    early = run_main(power.main, tmp_path / "rows.csv", "--frame", "0")
+    assert early.code == 0 and early.out == "no method is ahead of another there\n"
+    assert run_main(power.main, tmp_path / "rows.csv", "--frame", "7").code == 2
+    rows.drop(columns="seed").to_csv(tmp_path / "bad.csv", index=False)
+    bad = run_main(power.main, tmp_path / "bad.csv")
+    assert bad.code == 2 and "is not what analysis.adapt writes" in bad.err
+
+
+def test_the_command_compares_real_runs_and_adds_rows_of_other_days(cli, tmp_path, run_main):
+    root = tmp_path / "runs"
+    experiment = {
+        "title": "Adaptation, tiny",
+        "preset": {"name": "smoke", "save_replay": True, "variant": "lab"},
+        "methods": [
+            {"label": "scratch", "agent": "ddpg"},
+            {
+                "label": "reuse",
+                "agent": "amped",
+                "finetune": {"adapt": "reuse", "skills": "by_data"},
+            },
+        ],
+        "grid": {"domain": "walker", "seed": [1, 2]},
+        "finetune": {"task": ["walker_run"], "variant": "lab"},
+        "figure": {"kind": "scores", "paper": "urlb"},
+    }
+    file = tmp_path / "tiny.yaml"
+    file.write_text(yaml.safe_dump(experiment))
+    for seed in (1, 2):
+        words = ("variant=lab", f"seed={seed}")
+        assert cli("pretrain", "save_replay=true", *words).code == 0
+        assert cli("finetune", "agent=ddpg", "task=walker_run", *words).code == 0
+        done = cli("finetune", "task=walker_run", "adapt=reuse", "skills=by_data", *words)
+        assert done.code == 0, done.err
+    args = (f"experiment={file}", f"run_root={root}", "--frame", "80")
+    done = run_main(adapt.main, *args, "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    page = (tmp_path / "out/tiny.md").read_text()
+    assert "reuse beats scratch at 80 frames" in page and "| seeds |" in page
+    assert (tmp_path / "out/tiny.png").stat().st_size > 5000
+    rows = pd.read_csv(tmp_path / "out/tiny.csv")
+    assert list(rows) == adapt.COLUMNS and len(rows) == 2 * 2 * len(FRAMES)
+    assert set(rows["protocol"]) == {"scratch", "reuse"}
+    assert set(rows["pretrain_frames"]) == {0, 120}
+    assert not rows["command"].str.contains("run_root").any()
+    np.testing.assert_allclose(rows["return_mean"] / rows["normalised"], 796, rtol=1e-3)
+
+    # Another day, another seed: the first rows are still there.
+    again = run_main(
+        adapt.main, *args, "seed=3", "--rows", tmp_path / "out/tiny.csv", "--out", tmp_path / "two"
+    )
+    assert again.code == 0, again.err
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "two/tiny.csv"), rows)
