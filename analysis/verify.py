@@ -158,13 +158,23 @@ def of_run(row: pd.Series, path: Path) -> list[Pair]:
         trained = load_trained(path / "snapshots" / f"snapshot_{int(row['frame'])}.pt")
         now = as_text(measure_snapshot(trained, options))
         return [Pair(f"{name} at {row['frame']}", row[name], now[name]) for name in MEASURED]
-    rows = {int(float(each["frame"])): each for each in read_csv(path / "eval.csv")}
-    found = rows.get(int(float(row["frame"])), {})
-    return [
-        Pair(f"{name} at {row['frame']}", row[name], found.get(column, "nothing"))
+    evaluated, logged = (at_frame(path / f"{name}.csv", row["frame"]) for name in ("eval", "train"))
+    pairs = [
+        Pair(f"{name} at {row['frame']}", row[name], evaluated.get(column, "nothing"))
         for name, column in EVALUATED.items()
         if row.get(name)
     ]
+    return pairs + [
+        Pair(f"{name} at {row['frame']}", row[name], logged.get(name, "nothing"))
+        for name in row.index
+        if "/" in name and row[name]  # surgery/conflict and other columns of train.csv
+    ]
+
+
+def at_frame(path: Path, frame: str) -> dict[str, str]:
+    """The line of a run's CSV at a frame; empty where there is none."""
+    lines = read_csv(path) if path.exists() else []
+    return next((each for each in lines if float(each["frame"]) == float(frame)), {})
 
 
 def of_commands(path: Path, chosen: list[int], root: Path) -> list[tuple[str, str, list[Pair]]]:
@@ -242,7 +252,8 @@ def of_theory(path: Path, root: Path) -> list[tuple[str, str, list[Pair]]]:
 
 
 def worst(pairs: list[Pair]) -> str:
-    return max((pair.verdict for pair in pairs), key=VERDICTS.index, default=VERDICTS[0])
+    """The worst verdict; a row with nothing to compare holds nothing either."""
+    return max((pair.verdict for pair in pairs), key=VERDICTS.index, default=VERDICTS[2])
 
 
 def say(result: tuple[str, str, list[Pair]]) -> None:
