@@ -45,6 +45,7 @@ class ReplayBuffer:
         nstep: Annotated[int, Interval(ge=1, le=1000)],
         gamma: Share,
         skill_index: Literal["acting", "legacy"],
+        running_episode: bool = True,
         rng: np.random.Generator,
         device: torch.device | str = "cpu",
         one_hot: bool = True,
@@ -55,7 +56,7 @@ class ReplayBuffer:
             raise UserError(
                 f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more"
             )
-        self.legacy_skill = skill_index == "legacy"
+        self.legacy_skill, self.running_episode = skill_index == "legacy", running_episode
         self.capacity = capacity
         self.nstep = nstep
         self.gamma = gamma
@@ -90,6 +91,8 @@ class ReplayBuffer:
         """An episode starts: its first observation takes the row after the previous episode's last
         one."""
         if self.size:
+            if not self.running_episode:
+                self._release()
             self.head = (self.head + 1) % self.capacity
         self._place(obs, 0, physics)
 
@@ -116,8 +119,15 @@ class ReplayBuffer:
         self.head = (row + 1) % self.capacity
         step = int(f["episode_step"][row]) + 1
         self._place(next_obs, step, physics)
-        if step >= self.nstep:
+        if step >= self.nstep and self.running_episode:
             self._mark((self.head - self.nstep) % self.capacity, True)
+
+    def _release(self) -> None:
+        """The episode that ended at the head may be drawn from now on: every start of it that the
+        ring still has. The public codes store whole episodes."""
+        length = int(self.fields["episode_step"][self.head])
+        for back in range(self.nstep, min(length, self.capacity - 1) + 1):
+            self._mark((self.head - back) % self.capacity, True)
 
     def _place(self, obs: np.ndarray, episode_step: int, physics: np.ndarray | None) -> None:
         # A transition that starts at a row reads the rows after it. What it would read from the row
@@ -138,7 +148,8 @@ class ReplayBuffer:
         redrawn."""
         if self.num_valid == 0:
             raise UserError(
-                f"no episode has {self.nstep} steps yet; raise num_seed_frames or lower replay.nstep"
+                f"no {'' if self.running_episode else 'finished '}episode has {self.nstep} steps yet; "
+                "raise num_seed_frames or lower replay.nstep"
             )
         rows = self.rng.integers(self.size, size=batch_size)
         while (bad := ~self.fields["valid"][rows]).any():

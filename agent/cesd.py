@@ -17,7 +17,7 @@ from agent.parts.draws import Draws
 from agent.parts.moments import FiniteMoments
 from agent.parts.networks import parallel_mlp, trunk
 from agent.parts.particles import NeighbourSettings, ParticleEntropy
-from agent.parts.prototypes import Prototypes, sinkhorn
+from agent.parts.prototypes import PrototypeNorm, Prototypes, sinkhorn
 from replay_buffer import Batch
 from utils import NonNegative, Positive, Repeats, Size, UserError
 
@@ -81,6 +81,7 @@ class CeSD(Objective):
         constrain_factor: NonNegative,
         sinkhorn_iterations: Repeats,
         temperature: Positive,
+        prototype_norm: PrototypeNorm,
         encoder: EncoderSettings,
         neighbours: NeighbourSettings,
     ):
@@ -92,7 +93,7 @@ class CeSD(Objective):
         self.encoder = TransitionEncoder(
             obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
         )
-        self.prototypes = Prototypes(skill_dim, skill_dim)
+        self.prototypes = Prototypes(skill_dim, skill_dim, prototype_norm)
         self.entropy = ClusterEntropy(neighbours)
         self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
         self.prototypes_opt = self.adam("prototypes", self.prototypes.parameters(), lr)
@@ -179,7 +180,8 @@ class CeSDLearner(DDPG):
     """Head i learns from samples of cluster i only, and the actor under skill z follows head z.
 
     Without clusters (fine-tuning) every head learns from every sample. The public code divides both
-    losses by the number of heads once more, which Adam undoes.
+    losses by the number of heads once more. Adam divides by the gradient's size and so undoes that
+    but for its eps, which leaves up to 6e-5 of a step of 1e-4.
     """
 
     def __init__(self, *, skill_dim: int, legacy_head_init: bool, **settings):

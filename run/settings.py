@@ -178,6 +178,7 @@ STANDS_FOR = {
     "pretrain_frames": "num_train_frames",
     "finetune_frames": "num_train_frames",
     "replay_capacity": "replay.capacity",
+    "running_episode": "replay.running_episode",
     "offline_updates": "data.offline_updates",
     "bandit_budget": "skills.budget",
     "selector_dim": "skills.hidden_dim",
