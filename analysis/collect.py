@@ -22,9 +22,9 @@ from analysis.text import short_commit
 from records import Row, wrong
 from run.cli.console import Parser, leave_out, printable
 from run.cli.guard import run_command
-from run.cli.schema import flatten
 from run.directory import PER_MACHINE, SILENT
 from run.files import Damaged, read_config, read_result, read_text
+from run.identity import identity
 from utils import UserError, write_text
 
 VERSIONS = ("torch", "numpy", "mujoco", "dm_control", "gymnasium")
@@ -39,7 +39,7 @@ def config_hash(path: Path) -> str | None:
         return None  # only result.json was copied here
     kept = {
         key: value
-        for key, value in flatten(config).items()
+        for key, value in identity(config).items()
         if key not in SILENT | PER_MACHINE | {"seed"}
     }
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]

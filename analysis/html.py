@@ -22,7 +22,8 @@ from analysis.media import KINDS, png_height, png_width, read_media
 from run.cli.console import printable
 from utils import RESULTS
 
-SCRIPT = ""  # the page's own, the only one that a browser runs (`policy`)
+# The page's own, the only one that a browser runs (`policy`).
+SCRIPT = Path(__file__).with_name("dashboard.js").read_text()
 STYLE = """
 :root { --ink: #1c1c22; --soft: #5c5c66; --line: #dcdce2; --tint: #f5f5f8; --mark: #882255; }
 * { box-sizing: border-box; }
@@ -37,7 +38,7 @@ nav { position: sticky; top: 0; z-index: 1; background: #fff; border-bottom: 1px
 nav div { display: flex; gap: 1.1rem; max-width: 72rem; margin: 0 auto; padding: .55rem 1.25rem; white-space: nowrap; }
 nav a { color: var(--mark); text-decoration: none; font-size: .92rem; }
 h2, h3 { scroll-margin-top: 3rem; }
-.note { color: var(--soft); font-size: .92rem; }
+.note { color: var(--soft); font-size: .92rem; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: .6rem 0 1rem; }
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
@@ -48,11 +49,24 @@ figure { margin: 1rem 0; }
 figure img, figure video { max-width: 100%; height: auto; border: 1px solid var(--line); border-radius: 4px; }
 figcaption { color: var(--soft); font-size: .9rem; max-width: 46rem; }
 @media (max-width: 45rem) { figure.broad div { overflow-x: auto; } figure.broad img { max-width: none; width: 48rem; } }
-.row { display: flex; flex-wrap: wrap; gap: 1rem; }
+.row { display: flex; flex-wrap: wrap; gap: 1rem; margin-top: 1rem; }
 .row figure { flex: 1 1 16rem; max-width: 24rem; margin: 0; }
 pre { background: var(--tint); padding: .6rem .8rem; overflow-x: auto; border-radius: 4px; font-size: .85rem; }
 code { font-size: .9em; overflow-wrap: anywhere; }
 pre code { overflow-wrap: normal; }
+.filters { display: flex; flex-wrap: wrap; gap: .6rem 1.2rem; margin: .8rem 0; font-size: .92rem; }
+.filters label { display: flex; gap: .4rem; align-items: center; max-width: 100%; }
+select { font: inherit; max-width: 14rem; padding: .2rem; }
+.charts figure { flex: 1 1 24rem; max-width: 29rem; }
+.legend { list-style: none; margin: .2rem 0 0; padding: 0; font-size: .85rem; overflow-wrap: anywhere; }
+.dot { display: inline-block; width: .7rem; height: .7rem; border-radius: 50%; margin-right: .4rem; }
+.toggles { display: flex; flex-wrap: wrap; gap: .3rem; margin: .4rem 0; }
+.toggles button { font: inherit; min-width: 2.2rem; padding: .2rem; background: #fff; }
+.toggles button { border: 3px solid; border-radius: 6px; }
+.toggles button[aria-pressed="false"] { opacity: .35; }
+figure.film label { display: flex; gap: .5rem; align-items: center; } figure.film input { flex: 1; }
+figure.film output { display: block; font-size: .9rem; }
+figcaption { overflow-wrap: anywhere; }
 details { margin: .8rem 0; } summary { cursor: pointer; color: var(--mark); }
 footer { color: var(--soft); font-size: .85rem; padding: 2rem 1.25rem 3rem; }
 """
@@ -60,6 +74,8 @@ footer { color: var(--soft); font-size: .85rem; padding: 2rem 1.25rem 3rem; }
 HTML_RULES = ("html", "entity", "autolink", "automail", "link", "reference", "short_reference")
 IMAGE_RULES = ("image_link", "image_reference", "short_image_ref")
 
+# How our tables mark the second best: around a number, and around nothing else.
+UNDERLINED = re.compile(r"&lt;u&gt;([-+0-9.,]{1,20})&lt;/u&gt;")
 DEEP = re.compile(r"^[ \t>*+-]{40}", re.M)  # lists in lists in lists, for which it takes hours
 
 
@@ -85,7 +101,7 @@ def prose(text: str) -> str:
         ' style="text-align: right;"': ' class="right"',
     }.items():
         content = content.replace(old, new)
-    return content
+    return UNDERLINED.sub(r"<u>\1</u>", content)
 
 
 def data_uri(content: bytes, kind: str) -> str:
@@ -130,9 +146,10 @@ def bullets(lines: Iterable[str]) -> str:
     return f'<ul class="note">{items}</ul>' if items else ""
 
 
-def policy(script: str = SCRIPT, style: str = STYLE) -> str:
+def policy(script: str = SCRIPT, style: str = STYLE, *, live: bool = False) -> str:
     """The Content-Security-Policy of a page with this script and this style: nothing else runs, and
-    nothing is fetched or sent anywhere, whatever should come into the page."""
+    nothing is fetched or sent anywhere, whatever should come into the page. A live page asks the
+    server that it came from, and nobody else."""
 
     def only(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -140,10 +157,11 @@ def policy(script: str = SCRIPT, style: str = STYLE) -> str:
     return (
         f"default-src 'none'; img-src data:; media-src data:; style-src {only(style)}; "
         f"script-src {only(script)}; base-uri 'none'; form-action 'none'"
+        + ("; connect-src 'self'" if live else "")
     )
 
 
-def page(title: str, lead: str, sections: dict[str, str], foot: str) -> str:
+def page(title: str, lead: str, sections: dict[str, str], foot: str, *, live: bool = False) -> str:
     """Sections by their heading, each with a link at the top."""
     names = {heading: "s" + str(i) for i, heading in enumerate(sections)}
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for heading, name in names.items())
@@ -154,7 +172,7 @@ def page(title: str, lead: str, sections: dict[str, str], foot: str) -> str:
     script = f"<script>{SCRIPT}</script>\n" if SCRIPT else ""
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n<title>{escape(title)}</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(live=live)}">\n<title>{escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{escape(title)}</h1>{prose(lead)}</header>\n"
         f"<nav><div>{links}</div></nav>\n<main>\n{body}</main>\n<footer>{prose(foot)}</footer>\n"

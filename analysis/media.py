@@ -13,7 +13,13 @@ from utils import Unreadable
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 KINDS = {".png": "image/png", ".jpg": "image/jpeg", ".mp4": "video/mp4"}
-LIMITS = {".png": 20_000_000, ".jpg": 20_000_000, ".mp4": 30_000_000, ".md": 200_000}  # bytes
+LIMITS = {
+    ".png": 20_000_000,
+    ".jpg": 20_000_000,
+    ".mp4": 30_000_000,
+    ".md": 200_000,
+    ".json": 200_000,
+}  # bytes
 PIXELS = 100_000_000  # of a picture: a small file can unpack to far more than fits into memory
 
 

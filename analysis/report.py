@@ -11,20 +11,22 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from analysis import html, maze_tradeoff
+from analysis import dashboard, html, maze_tradeoff
 from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
 from analysis.media import read_note
 from analysis.scores import conflicts
 from analysis.scores import figures as score_figures
-from analysis.table import aggregates, headline, make_figures, make_tables
+from analysis.table import aggregates, headline, make_figures, make_tables, shown_of
 from analysis.text import markdown_records, short_commit
-from experiment.definition import names, read, split_words
-from run.cli.console import Parser, leave_out, printable
+from experiment.definition import load, names, read, split_words
+from run.cli import own
+from run.cli.console import Parser, at_least, leave_out, printable
 from run.cli.guard import run_command
 from run.results import git_state
 from utils import RESULTS, Unreadable, UserError, write_text
 
+PAPER = ("URLB", "Ablations", "Conflict", "Mazes", "Theory", "The paper against itself")
 FILMS = 12  # at most so many are put into the page
 FILM_BYTES = 30_000_000  # of all of them together
 THEORY = {
@@ -36,6 +38,7 @@ CAPTIONS = {
     "aggregate": "Aggregate scores of all complete seeds, with bootstrap intervals.",
     "profiles": "Share of runs above each score.",
     "curves": "Scores over frames of fine-tuning, per task.",
+    "returns_over_frames": "Returns over frames of fine-tuning, per task, with intervals over seeds.",
     "bars": "Episode returns per task; hatched: the paper's.",
 }
 
@@ -47,10 +50,16 @@ def of_kind(*kinds: str) -> list[str]:
     return [name for name in names() if read(name)["figure"].get("kind") in kinds]
 
 
+def paper_of(name: str) -> str | None:
+    """The table of the paper that an experiment stands beside."""
+    return read(name)["figure"].get("paper")
+
+
 def commands(name: str, script: str) -> str:
+    where = "".join(f"{word} " for word in own.options())
     return html.command(
-        f"python -m analysis.plan experiment={name}",
-        f"python -m analysis.{script} experiment={name}",
+        f"python -m analysis.plan {where}experiment={name}",
+        f"python -m analysis.{script} {where}experiment={name}",
     )
 
 
@@ -95,9 +104,10 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
     parts = [heading(name, entry["title"]), commands(name, "table")]
     if found is not None:
         parts.append(provenance(found))
-    made = make_tables(entry["figure"]["paper"], entry["title"], gathered)
+    has = shown_of(load([f"experiment={name}", *words])) if found is not None else None
+    made = make_tables(entry["figure"].get("paper"), entry["title"], gathered, has)
     numbers, gaps = aggregates(gathered)
-    figures = make_figures(entry["figure"]["paper"], gathered, numbers)
+    figures = make_figures(entry["figure"].get("paper"), gathered, numbers)
     parts += [html.picture(figure, CAPTIONS[part]) for part, figure in figures.items()]
     parts += [
         html.fold(
@@ -110,7 +120,7 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
     if len(numbers.get("improvement", ())):  # a single method has nobody to be better than
         text = markdown_records(numbers["improvement"].round(3).astype(str).to_dict("records"))
         parts.append(html.fold("Probability of improvement", html.prose(text)))
-    if said := headline(entry["figure"]["paper"], numbers):
+    if said := headline(entry["figure"].get("paper"), numbers):
         parts.append(html.fold("AMPED's gains by IQM", html.prose(said)))
     missing = [*gathered.gaps, *gaps]
     return "".join(parts) + (
@@ -167,10 +177,10 @@ def maze_section(root: Path) -> str:
     return "".join(parts)
 
 
-def first_of(shipped: str, own: str, root: Path) -> tuple[Path, Path]:
+def first_of(shipped: str, mine: str, root: Path) -> tuple[Path, Path]:
     """The file of a run_root where there is one, else the shipped one, each with where it must
     lie."""
-    return (root / own, root) if (root / own).exists() else (RESULTS / shipped, RESULTS)
+    return (root / mine, root) if (root / mine).exists() else (RESULTS / shipped, RESULTS)
 
 
 def theory_section(root: Path) -> str:
@@ -256,15 +266,19 @@ def make(words: list[str], out: Path) -> Path:
     tables = of_kind("scores")
     first = [name for name in ("table_urlb", *tables) if name in tables]
     sections = {
+        "Your runs": dashboard.section(root) if root.is_dir() else "",
+        "Your tables": "".join(
+            scores_section(name, words, root) for name in tables if paper_of(name) is None
+        ),
         "URLB": "".join(
             scores_section(name, words, root)
             for name in dict.fromkeys(first)
-            if read(name)["figure"]["paper"] == "urlb"
+            if paper_of(name) == "urlb"
         ),
         "Ablations": "".join(
             scores_section(name, words, root)
             for name in tables
-            if read(name)["figure"]["paper"] != "urlb"
+            if paper_of(name) not in ("urlb", None)
         ),
         "Conflict": conflict_section(words, root),
         "Mazes": maze_section(root),
@@ -273,6 +287,13 @@ def make(words: list[str], out: Path) -> Path:
         "Runs": runs_section(root),
         "The paper against itself": paper_section(),
     }
+    if root.is_dir():  # own runs first, the paper folded below them
+        sections |= {
+            heading: html.fold("show", content)
+            for heading, content in sections.items()
+            if heading in PAPER and content
+        }
+    sections = {heading: content for heading, content in sections.items() if content}
     state = git_state()
     lead = (
         "Adaptive multi-objective projection for balancing exploration and skill diversification: the paper's "
@@ -303,8 +324,27 @@ def main() -> None:
         "your runs were given, as python -m analysis.plan takes them",
     )
     parser.add_argument("--out", type=Path, default=Path("report"), help="directory (%(default)s)")
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="a live page of your runs on this machine, until Ctrl-C",
+    )
+    parser.add_argument(
+        "--port", type=at_least(0, 65535), default=8765, help="of --serve (%(default)s)"
+    )
+    own.add_option(parser)
     args = parser.parse_intermixed_args()
-    run_command(lambda: print(f"report: {printable(make(args.words, args.out))}"))
+
+    def task() -> None:
+        own.use(args.config_dir)
+        if args.serve:
+            from analysis import serve  # the only file that listens to anybody
+
+            root = Path(split_words(args.words).get("run_root", "runs"))
+            return serve.serve(root, args.port)
+        print(f"report: {printable(make(args.words, args.out))}")
+
+    run_command(task)
 
 
 if __name__ == "__main__":

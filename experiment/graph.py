@@ -16,6 +16,7 @@ from experiment import definition as experiment
 from experiment.definition import Experiment
 from experiment.job import Command
 from experiment.runs import Run
+from run.cli import own
 from run.cli.console import printable
 from run.cli.words import parse_value
 from run.files import Damaged, read_config, read_result
@@ -146,7 +147,7 @@ def threads(run: Run, share: int) -> int:
 
 def command(run: Run, share: int) -> Command:
     return Command(
-        [sys.executable, str(ROOT / f"{run.phase}.py"), *run.words],
+        [sys.executable, str(ROOT / f"{run.phase}.py"), *own.options(), *run.words],
         str(log_of(run).absolute()),
         threads(run, share),
     )

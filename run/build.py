@@ -31,7 +31,9 @@ from run import data, video
 from run.cli import schema
 from run.cli.schema import SURGERIES
 from run.directory import RunDirectory
+from run.identity import config_of
 from run.logger import Logger
+from run.longer import go_on_from, shorter_run
 from run.loop import Runner
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
@@ -359,9 +361,11 @@ def run(
     directory.check()
     if directory.finished:
         directory.tidy()
-        print(f"{path} is finished; nothing to do", flush=True)
+        directory.say_finished()
         return path
-    config = directory.config = settle_compile(config, directory.stored())
+    shorter = shorter_run(directory)
+    stored = config_of(shorter) if shorter else directory.stored()
+    config = directory.config = settle_compile(config, stored)
     with enough_memory(config):
         return _run(
             config,
@@ -370,6 +374,7 @@ def run(
             env_name,
             info or {},
             draw_paths,
+            shorter,
         )
 
 
@@ -396,6 +401,7 @@ def _run(
     env_name: str,
     info: dict[str, Any],
     draw_paths: DrawPaths | None,
+    shorter: Path | None,
 ) -> Path:
     path = directory.path
     if config["save_video"]:
@@ -404,8 +410,10 @@ def _run(
     logger = None
     try:
         if directory.finished:  # by another process, while this one was being built
-            print(f"{path} is finished; nothing to do", flush=True)
+            directory.say_finished()
             return path
+        if shorter:
+            go_on_from(shorter, directory)
         logger = Logger(
             path,
             use_tb=config["use_tb"],

@@ -139,9 +139,15 @@ class Runner:
         config, frame = self.config, self.frame
         done = frame >= self.last_frame
         self._pause()
+        last = done and config["keep_checkpoint"]
+        if last:
+            # Before anything that only the end of a run does: more frames go on as if there had
+            # been no end.
+            self.save_checkpoint()
         if frame and (frame % config["log_every_frames"] == 0 or done) and self.logger.counts:
             self._log()
-        if frame % config["checkpoint_every_frames"] == 0 and self.step > self.resumed_at:
+        due = frame % config["checkpoint_every_frames"] == 0 and self.step > self.resumed_at
+        if due and not last:
             # before the evaluation, so that a kill during it repeats nothing but it
             self.save_checkpoint()
         if frame % config["eval_every_frames"] == 0 or done:
@@ -205,6 +211,7 @@ class Runner:
     def _evaluate(self) -> None:
         self.last_eval = self.evaluator.evaluate(self.frame)
         self.logger.add_eval(self.frame, self.last_eval)
+        self.logger.add_media(self.frame)
         line, words = self.evaluator.describe(self.last_eval)
         self.bar.set_postfix_str(words)
         tqdm.write(f"frame {self.frame:>10,}  {line}")

@@ -70,8 +70,9 @@ def run(
     paths = {skill: run_path(c, overrides) for skill, c in configs.items()}
     directory = RunDirectory(run_path(config, overrides), config)
     runs = {skill: RunDirectory(paths[skill], configs[skill]) for skill in configs}
-    for each in (directory, *runs.values()):
-        each.check()
+    for run in runs.values():
+        run.check()
+    directory.check(resumes=False)
     frames = config["num_train_frames"]
     jobs = [
         Job(

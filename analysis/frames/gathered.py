@@ -14,8 +14,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from analysis.frames.runs import read_curves, read_run, read_train
-from experiment.definition import Experiment, load
+from experiment.definition import Experiment, load, read, split_words
 from experiment.runs import Run
+from experiment.shapes import as_list
 from run.cli.console import leave_out
 from run.files import Damaged, read_log
 from utils import RESULTS, write_text
@@ -206,10 +207,28 @@ def shipped(name: str) -> Gathered:
     return Gathered(rows, pd.read_csv(conflict) if conflict.exists() else nothing().train, [])
 
 
+def could_have_runs(name: str, words: list[str], root: Path) -> bool:
+    """Whether there is a run of the experiment's agents on its domains at all: composing the
+    configs of hundreds of runs, to find that none is there, takes a minute."""
+    if not root.is_dir() or {"methods", "domain"} & split_words(words).keys():
+        return root.is_dir()
+    entry = read(name)
+    agents = {each if isinstance(each, str) else each["agent"] for each in entry["methods"]}
+    domains = {domain for grid in as_list(entry["grid"]) for domain in as_list(grid["domain"])}
+    return any(
+        (root / "pretrain" / domain / agent).is_dir()
+        or any(root.glob(f"finetune/{domain}_*/{agent}"))
+        for domain in domains
+        for agent in agents
+    )
+
+
 def find(name: str, words: list[str], root: Path) -> Gathered | None:
     """The finished runs of an experiment below run_root, else the shipped ones; None where there
     are neither."""
-    found = gather(load([f"experiment={name}", *words])) if root.is_dir() else nothing()
+    found = nothing()
+    if could_have_runs(name, words, root):
+        found = gather(load([f"experiment={name}", *words]))
     if len(found.evaluations):
         return found
     return shipped(name) if name in shipped_names() else None

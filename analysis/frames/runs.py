@@ -15,8 +15,9 @@ from typing import Any
 
 import pandas as pd
 
+from run.cli import own
 from run.files import LOG_WORDS, Damaged, read_config, read_log, read_result
-from utils import CONFIGS, UserError
+from utils import UserError
 
 COLUMNS = (
     "phase",
@@ -45,7 +46,6 @@ PLACES = {
     "pretrain": ("domain", "agent", "variant"),
     "finetune": ("task", "agent", "variant", "skills"),
 }
-DOMAINS = sorted(path.stem for path in (CONFIGS / "domain").glob("*.yaml"))
 # --------------------------------------------------------------------------------------------- runs
 
 
@@ -108,7 +108,7 @@ def place(path: Path) -> dict[str, Any]:
             found |= {"phase": phase, **dict(zip(names, parts[-len(names) - 1 : -1], strict=True))}
     if "task" in found:
         found["domain"] = next(
-            (name for name in DOMAINS if found["task"].startswith(f"{name}_")), None
+            (name for name in own.yamls("domain") if found["task"].startswith(f"{name}_")), None
         )
     return found
 

@@ -11,6 +11,7 @@ import torch
 
 from agent.learners.policies import BetaPolicy
 from agent.policy import Policy
+from agent.skills.sources import SkillSpace
 from analysis.maze import __main__ as maze
 from analysis.maze import episodes, measure
 from analysis.maze import pictures as maze_pictures
@@ -76,7 +77,9 @@ def compass():
     with torch.no_grad():
         linear.weight.zero_(), linear.bias.zero_()
         linear.weight[0, 2] = linear.weight[2, 3] = 20.0
-    return Policy(network, {"obs_dim": 2, "action_dim": 2, "skill_dim": 2}, 0, one_hot=True)
+    return Policy(
+        network, {"obs_dim": 2, "action_dim": 2, "skill_dim": 2}, 0, space=SkillSpace("one_hot", 2)
+    )
 
 
 # ---- episodes
@@ -109,9 +112,8 @@ def test_a_learner_and_the_policy_in_its_snapshot_walk_alike():
         Lanes("gymnasium:envs.maze:amped/TreeMaze-v0", 1),
         np.eye(SKILLS, dtype=np.float32),
     )
-    policy = Policy(
-        learner.policy, {"obs_dim": 2, "action_dim": 2, "skill_dim": SKILLS}, 0, one_hot=True
-    )
+    spec = {"obs_dim": 2, "action_dim": 2, "skill_dim": SKILLS}
+    policy = Policy(learner.policy, spec, 0, space=SkillSpace("one_hot", SKILLS))
     ours, theirs = (
         episodes.play(p, lanes, skills, 4, np.random.default_rng(0))[0] for p in (learner, policy)
     )

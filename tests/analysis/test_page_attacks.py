@@ -48,6 +48,7 @@ def test_a_report_keeps_tables_code_and_emphasis():
         '<td class="right">1 &lt; 2',
     ):
         assert part in made
+    assert html.prose("<u>-11.5</u> <u>x</u>") == "<p><u>-11.5</u> &lt;u&gt;x&lt;/u&gt;</p>"
 
 
 def test_lists_nested_beyond_measure_are_shown_as_they_are():
@@ -212,7 +213,8 @@ def test_a_browser_does_nothing_but_show_a_page_of_poisoned_files(page, tmp_path
         assert seen.did(f"{page.as_uri()}") == []
         assert seen.evaluate("document.title") == "AMPED: report"
         assert seen.evaluate("[...document.images].every(each => each.naturalWidth > 0)")
-        assert seen.evaluate("document.querySelectorAll('script, iframe, object, svg').length") == 0
+        assert seen.evaluate("document.querySelectorAll('iframe, object, svg').length") == 0
+        assert seen.evaluate("document.scripts.length") == 1  # the page's own
 
 
 @needs_browser

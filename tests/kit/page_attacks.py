@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+from analysis import html
+
 NOWHERE = "http://127.0.0.1:9"  # nobody answers there, but a request to it is seen
 PAYLOADS = {
     "script": "<script>alert(1)</script>",
@@ -45,11 +47,11 @@ TAGS = {
     *("html", "head", "meta", "title", "link", "style", "body", "header", "nav", "main", "section"),
     *("footer", "div", "h1", "h2", "h3", "h4", "p", "a", "ul", "ol", "li", "pre", "code", "em"),
     *("strong", "details", "summary", "figure", "figcaption", "img", "video", "blockquote", "hr"),
-    *("table", "thead", "tbody", "tr", "th", "td", "br"),
+    *("table", "thead", "tbody", "tr", "th", "td", "br", "u"),
 }
 ATTRIBUTES = {
     *("lang", "charset", "name", "content", "rel", "href", "id", "class", "open", "src", "alt"),
-    *("controls", "muted", "loop", "playsinline", "http-equiv", "start"),
+    *("controls", "muted", "loop", "playsinline", "http-equiv", "start", "data-json"),
 }
 
 
@@ -70,8 +72,9 @@ class Page(HTMLParser):
 
 
 def alive(text: str) -> list[str]:
-    """Tags, attributes and addresses that do not belong into a report."""
+    """Tags, attributes and addresses that do not belong into a report, whose own script does."""
     found = []
+    text = text.replace(f"<script>{html.SCRIPT}</script>", "")
     for tag, attributes in Page(text).tags:
         if tag not in TAGS or not attributes.keys() <= ATTRIBUTES:
             found.append(f"{tag} {attributes}"[:120])

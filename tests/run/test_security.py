@@ -480,8 +480,8 @@ def test_secrets_of_the_environment_and_of_git_are_neither_printed_nor_stored(
 
 
 def test_nothing_is_sent_unless_asked_for():
-    """No file speaks to a network by itself, and wandb is imported in one place, behind
-    use_wandb=true."""
+    """No file speaks to a network by itself: wandb is imported in one place, behind use_wandb=true,
+    and what listens on the loopback is imported behind --serve."""
     asked = {}
     for path in PRODUCT:
         for node in ast.walk(parsed(path)):
@@ -494,4 +494,5 @@ def test_nothing_is_sent_unless_asked_for():
                 asked.setdefault(name, []).append(
                     (str(path.relative_to(ROOT)), node.col_offset > 0)
                 )
-    assert asked == {"wandb": [("run/logger.py", True)]}  # inside a function
+    # wandb inside a function; http only where python -m analysis.report --serve listens
+    assert asked == {"wandb": [("run/logger.py", True)], "http": [("analysis/serve.py", False)]}
