@@ -71,7 +71,7 @@ class Result(Record):
 class Config(Record):
     """config.yaml of a run that was begun."""
 
-    device: Word
+    device: Word | None = None
     num_threads: Annotated[int, Field(ge=1, le=10**6)] | None = None
     skill_dim: Dim = 0
 

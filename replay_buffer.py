@@ -3,6 +3,7 @@ episode's end."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -44,6 +45,7 @@ class ReplayBuffer:
         nstep: Annotated[int, Interval(ge=1, le=1000)],
         gamma: Share,
         skill_index: Literal["acting", "legacy"],
+        running_episode: bool = True,
         rng: np.random.Generator,
         device: torch.device | str = "cpu",
         one_hot: bool = True,
@@ -54,7 +56,7 @@ class ReplayBuffer:
             raise UserError(
                 f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more"
             )
-        self.legacy_skill = skill_index == "legacy"
+        self.legacy_skill, self.running_episode = skill_index == "legacy", running_episode
         self.capacity = capacity
         self.nstep = nstep
         self.gamma = gamma
@@ -89,6 +91,8 @@ class ReplayBuffer:
         """An episode starts: its first observation takes the row after the previous episode's last
         one."""
         if self.size:
+            if not self.running_episode:
+                self._release()
             self.head = (self.head + 1) % self.capacity
         self._place(obs, 0, physics)
 
@@ -115,8 +119,15 @@ class ReplayBuffer:
         self.head = (row + 1) % self.capacity
         step = int(f["episode_step"][row]) + 1
         self._place(next_obs, step, physics)
-        if step >= self.nstep:
+        if step >= self.nstep and self.running_episode:
             self._mark((self.head - self.nstep) % self.capacity, True)
+
+    def _release(self) -> None:
+        """The episode that ended at the head may be drawn from now on: every start of it that the
+        ring still has. The public codes store whole episodes."""
+        length = int(self.fields["episode_step"][self.head])
+        for back in range(self.nstep, min(length, self.capacity - 1) + 1):
+            self._mark((self.head - back) % self.capacity, True)
 
     def _place(self, obs: np.ndarray, episode_step: int, physics: np.ndarray | None) -> None:
         # A transition that starts at a row reads the rows after it. What it would read from the row
@@ -137,7 +148,8 @@ class ReplayBuffer:
         redrawn."""
         if self.num_valid == 0:
             raise UserError(
-                f"no episode has {self.nstep} steps yet; raise num_seed_frames or lower replay.nstep"
+                f"no {'' if self.running_episode else 'finished '}episode has {self.nstep} steps yet; "
+                "raise num_seed_frames or lower replay.nstep"
             )
         rows = self.rng.integers(self.size, size=batch_size)
         while (bad := ~self.fields["valid"][rows]).any():
@@ -252,6 +264,10 @@ class MixedReplay:
         self.fresh.load_state_dict(state)
 
 
+def _close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
 class DeviceReplayBuffer(ReplayBuffer):
     """Batches are gathered on the device, from a copy of the ring there. Rows are drawn here, by
     the same numbers; what came since the last batch is sent before it, in one piece."""
@@ -263,6 +279,8 @@ class DeviceReplayBuffer(ReplayBuffer):
         self.widths = [self.fields[name].shape[1] for name in self.COLUMNS]
         self.table = torch.zeros(capacity, sum(self.widths), device=device)
         self.behind = 0  # rows that are not there yet, the newest ones
+        self.gathered = 0  # batches
+        self.choice = "on the device"  # in words: for config.yaml and result.json
 
     @staticmethod
     def table_bytes(capacity: int, *, obs_dim: int, action_dim: int, skill_dim: int) -> int:
@@ -273,6 +291,26 @@ class DeviceReplayBuffer(ReplayBuffer):
         self.behind = min(self.behind + 1, self.capacity)
 
     def gather(self, rows: np.ndarray) -> Batch:
+        """From the copy on the device. The 1st, 2nd, 4th, 8th ... batch is compared with what the
+        ring here holds, so that also a ring that has wrapped is looked at; if they ever differ, all
+        batches come from here from then on."""
+        if self.choice != "on the device":
+            return super().gather(rows)
+        batch = self._gather_there(rows)
+        self.gathered += 1
+        if self.gathered & (self.gathered - 1):
+            return batch
+        here = super().gather(rows)
+        wrong = [
+            name for name in Batch._fields if not _close(getattr(batch, name), getattr(here, name))
+        ]
+        if not wrong:
+            return batch
+        self.choice = f"on the host ({', '.join(wrong)} of a batch differed on the device)"
+        print(f"warning: replay.on_device: {self.choice}", file=sys.stderr, flush=True)
+        return here
+
+    def _gather_there(self, rows: np.ndarray) -> Batch:
         self._send()
         at = torch.from_numpy(np.stack([rows, self._acted(rows)])).to(
             self.device, non_blocking=True

@@ -37,8 +37,10 @@ NonNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
+Repeats = Annotated[int, Interval(ge=1, le=10**4)]  # of a step inside one update
 Size = Annotated[int, Interval(ge=1, le=2**16)]  # of a layer: its square takes memory
 Rows = Annotated[int, Interval(ge=1, le=10**6)]  # of a batch or a pool
+Several = Annotated[int, Interval(ge=2, le=10**6)]  # rows, of which a deviation is taken
 Layers = Annotated[int, Interval(ge=1, le=100)]
 
 

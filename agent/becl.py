@@ -10,7 +10,7 @@ from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean
 from agent.parts.draws import Draws
 from replay_buffer import Batch
-from utils import Count, Positive, Size
+from utils import Positive, Repeats, Size
 
 
 class BeCL(Objective):
@@ -24,6 +24,7 @@ class BeCL(Objective):
     """
 
     streams = ("diversity",)
+    needs_skills = True
 
     def __init__(
         self,
@@ -37,14 +38,16 @@ class BeCL(Objective):
         temperature: Positive,
         denominator: Literal["negatives_only", "all"],
         positive: Literal["random", "first"],
-        contrastive_updates: Count,
+        numerics: Literal["logsumexp", "naive"],
+        contrastive_updates: Repeats,
     ):
         super().__init__()
         self.generator, self.batches_per_update = generator, contrastive_updates
-        # Cosines over T = 0.5 stay within +-2: nothing underflows, so no other numerics are needed.
+        # Cosines over T = 0.5 stay within +-2, so nothing underflows; naive differs by the two small
+        # numbers that the public code adds.
         settings = ContrastSettings(
             metric="cosine",
-            numerics="logsumexp",
+            numerics=numerics,
             temperature=temperature,
             denominator=denominator,
             positive=positive,

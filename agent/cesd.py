@@ -17,9 +17,9 @@ from agent.parts.draws import Draws
 from agent.parts.moments import FiniteMoments
 from agent.parts.networks import parallel_mlp, trunk
 from agent.parts.particles import NeighbourSettings, ParticleEntropy
-from agent.parts.prototypes import Prototypes, sinkhorn
+from agent.parts.prototypes import PrototypeNorm, Prototypes, sinkhorn
 from replay_buffer import Batch
-from utils import Count, NonNegative, Positive, Size
+from utils import NonNegative, Positive, Repeats, Size, UserError
 
 
 class ClusterEntropy(ParticleEntropy):
@@ -67,6 +67,7 @@ class CeSD(Objective):
     """
 
     streams = ("exploration",)
+    needs_skills = True
 
     def __init__(
         self,
@@ -78,8 +79,9 @@ class CeSD(Objective):
         hidden_dim: Size,
         lr: Positive,
         constrain_factor: NonNegative,
-        sinkhorn_iterations: Count,
+        sinkhorn_iterations: Repeats,
         temperature: Positive,
+        prototype_norm: PrototypeNorm,
         encoder: EncoderSettings,
         neighbours: NeighbourSettings,
     ):
@@ -91,7 +93,7 @@ class CeSD(Objective):
         self.encoder = TransitionEncoder(
             obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
         )
-        self.prototypes = Prototypes(skill_dim, skill_dim)
+        self.prototypes = Prototypes(skill_dim, skill_dim, prototype_norm)
         self.entropy = ClusterEntropy(neighbours)
         self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
         self.prototypes_opt = self.adam("prototypes", self.prototypes.parameters(), lr)
@@ -153,6 +155,10 @@ class EnsembleCritic(nn.Module):
         legacy: bool,
     ):
         super().__init__()
+        if hidden_dim < 2:
+            raise UserError(
+                f"learner.hidden_dim={hidden_dim} is too small; CeSD's critic has half of it: give 2 or more"
+            )
         self.count = count
         self.action_in_trunk = action_input == "trunk"
         extra = 0 if self.action_in_trunk else action_dim
@@ -174,7 +180,8 @@ class CeSDLearner(DDPG):
     """Head i learns from samples of cluster i only, and the actor under skill z follows head z.
 
     Without clusters (fine-tuning) every head learns from every sample. The public code divides both
-    losses by the number of heads once more, which Adam undoes.
+    losses by the number of heads once more. Adam divides by the gradient's size and so undoes that
+    but for its eps, which leaves up to 6e-5 of a step of 1e-4.
     """
 
     def __init__(self, *, skill_dim: int, legacy_head_init: bool, **settings):

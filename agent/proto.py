@@ -15,9 +15,9 @@ from agent.parts.draws import Draws
 from agent.parts.networks import mlp
 from agent.parts.optim import follow
 from agent.parts.particles import nearest_distances
-from agent.parts.prototypes import Prototypes, sinkhorn
+from agent.parts.prototypes import PrototypeNorm, Prototypes, sinkhorn
 from replay_buffer import Batch
-from utils import Count, Positive, Rows, Share, Size, UserError
+from utils import Positive, Repeats, Rows, Share, Size, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,8 @@ class ProtoRL(Objective):
         proj_dim: Size,
         num_protos: Size,
         temperature: Positive,
-        sinkhorn_iterations: Count,
+        sinkhorn_iterations: Repeats,
+        prototype_norm: PrototypeNorm,
         encoder_target_tau: Share,
         queue: QueueSettings,
     ):
@@ -72,7 +73,7 @@ class ProtoRL(Objective):
             )
         self.predictor = mlp(obs_dim, pred_dim)
         self.projector = mlp(pred_dim, proj_dim, pred_dim)
-        self.prototypes = Prototypes(pred_dim, num_protos)
+        self.prototypes = Prototypes(pred_dim, num_protos, prototype_norm)
         self.opt = self.adam("proto", self.parameters(), lr)
         self.slow_predictor = copy.deepcopy(self.predictor).requires_grad_(False)
         # Until filled: the origin, at distance 1.
@@ -84,8 +85,7 @@ class ProtoRL(Objective):
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
         with torch.no_grad():
-            # Else they grow and slow down.
-            self.prototypes.weight.copy_(F.normalize(self.prototypes.weight, dim=1))
+            self.prototypes.renormalize()  # else they grow and slow down
             codes = self.prototypes(self.slow_predictor(batch.next_obs)) / self.temperature
             codes = sinkhorn(codes, self.sinkhorn_iterations)  # (B, K)
         scores = self.prototypes(self.projector(self.predictor(batch.obs))) / self.temperature

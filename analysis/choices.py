@@ -15,7 +15,7 @@ import numpy as np
 
 from run.cli.console import Parser, leave_out, printable
 from run.cli.guard import run_command
-from run.files import read_bytes, read_config
+from run.files import Damaged, read_bytes, read_config
 from utils import Unreadable, UserError, first_line, plural, write_atomic
 
 BINS = 100  # of time, at most
@@ -51,7 +51,10 @@ def load_choices(run: Path, name: str) -> np.ndarray:
 def draw(run: Path) -> Path:
     """choices.png beside choices.npz: the last training episodes, and those of the last
     evaluation."""
-    skills = (read_config(run) or {}).get("skill_dim")
+    try:
+        skills = (read_config(run) or {}).get("skill_dim")
+    except Damaged as error:
+        raise Unreadable(f"{run}/{error}") from error
     if not skills:
         raise Unreadable(f"{run} has no config.yaml of a run with skills")
     played = {name: load_choices(run, name) for name in ("training", "evaluation")}
@@ -104,7 +107,9 @@ def draw_all(runs: list[Path]) -> None:
         try:
             print(f"picture: {printable(draw(run))}")
         except Unreadable as error:
-            leave_out(f"{run}: {error}")
+            if len(runs) == 1:
+                raise
+            leave_out(error)
 
 
 if __name__ == "__main__":

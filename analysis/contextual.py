@@ -1,6 +1,6 @@
 """Does a selector find the best skill, in a task where it is known for every state?
 
-    python -m analysis.contextual
+    python -m analysis.contextual [--out FILE.csv]
 
 A point drifts on the unit circle, whatever the agent does. The circle has one sector per skill, and
 a step is worth 1 if the skill is that of the sector, else 0. Only the choice of the skill matters.
@@ -8,21 +8,26 @@ a step is worth 1 if the skill is that of the sector, else 0. Only the choice of
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import hydra
 import numpy as np
+import pandas as pd
 import torch
 from tqdm import tqdm
 
 from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
 from agent.skills.sources import SkillSource, SkillSpace
+from analysis.maze.measure import commit_of
 from analysis.text import markdown_records
 from replay_buffer import ReplayBuffer
 from run.cli.console import Parser, at_least
 from run.cli.schema import resolve
-from utils import CONFIGS, Streams
+from run.results import git_state
+from utils import CONFIGS, Streams, write_text
 
 EPISODE, DRIFT = 50, 0.5
 REGIMES = {  # name in the table: yaml, and what is changed in it
@@ -42,6 +47,9 @@ class Outcome(NamedTuple):
     right: float
     critic: float  # if the skill of largest Q were chosen instead; NaN without a critic
     reward: float
+
+
+NUMBERS = ("right", "critic", "reward")
 
 
 class Circle:
@@ -135,7 +143,7 @@ def accuracy(
     return float(np.mean(chosen)), float(np.mean(valued)) if valued else float("nan")
 
 
-def main() -> None:
+def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(description=__doc__)
     parser.add_argument(
         "--skills", type=at_least(2, 1024), default=8, help="and sectors (%(default)s)"
@@ -146,28 +154,52 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=at_least(1), default=5, help="runs per regime (%(default)s)"
     )
-    args = parser.parse_args()
+    parser.add_argument("--out", type=Path, help="CSV with a row per run")
+    return parser.parse_args(arguments)
+
+
+def records(args: argparse.Namespace) -> list[dict[str, str]]:
+    """A row per regime and seed, with the command and the commit behind it."""
     torch.set_num_threads(1)
+    command = f"python -m analysis.contextual --skills {args.skills} --steps {args.steps} --seeds {args.seeds}"
+    commit = commit_of(git_state())
     rows = []
     for name, (regime, overrides) in REGIMES.items():
-        runs = [
-            train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
-            for seed in tqdm(range(args.seeds), desc=name, disable=None, leave=False)
-        ]
-        right, critic, reward = np.array(runs).T
-        valued = "-" if np.isnan(critic).all() else f"{critic.mean():.2f}"
-        rows.append(
+        for seed in tqdm(range(args.seeds), desc=name, disable=None, leave=False):
+            found = train(regime, seed, skills=args.skills, steps=args.steps, **overrides)
+            numbers = dict(zip(NUMBERS, (f"{value:.4f}" for value in found), strict=True))
+            about = {"commit": commit, "command": command}
+            rows.append({"skills": name, "seed": str(seed), **numbers, **about})
+    return rows
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Means over seeds, and the range of the right choices."""
+    shown = []
+    for name in dict.fromkeys(row["skills"] for row in rows):
+        numbers = [[float(row[n]) for n in NUMBERS] for row in rows if row["skills"] == name]
+        right, critic, reward = np.array(numbers).T
+        shown.append(
             {
                 "skills": name,
                 "right choices (range over seeds)": f"{right.mean():.2f} ({right.min():.2f} to {right.max():.2f})",
-                "right if Q chose": valued,
+                "right if Q chose": "-" if np.isnan(critic).all() else f"{critic.mean():.2f}",
                 "reward per step, last fifth of training": f"{reward.mean():.2f}",
             }
         )
+    return markdown_records(shown)
+
+
+def main() -> None:
+    args = options()
+    rows = records(args)
     print(
         f"{args.skills} skills, chance {1 / args.skills:.3f}; {args.steps} steps, {args.seeds} seeds\n"
     )
-    print(markdown_records(rows))
+    print(table(rows))
+    if args.out:
+        frame = pd.DataFrame(rows)
+        write_text(args.out, frame.to_csv(index=False, lineterminator="\n"))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ def readable(runs: list[Path]) -> list[Path]:
                 raise Damaged("eval.csv has no evaluation")
             found.append(run)
         except Damaged as error:
-            leave_out(f"{run}: {error}")
+            if len(runs) == 1:
+                raise Damaged(f"{run}/{error}") from error
+            leave_out(f"{run}/{error}")
     if not found:
         raise UserError("no run is left to draw; give run directories of these scripts")
     return found

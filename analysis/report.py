@@ -15,8 +15,9 @@ from analysis import dashboard, html, maze_tradeoff
 from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
 from analysis.media import read_note
+from analysis.scores import conflicts
 from analysis.scores import figures as score_figures
-from analysis.table import aggregates, make_figures, make_tables, shown_of
+from analysis.table import aggregates, headline, make_figures, make_tables, shown_of
 from analysis.text import markdown_records, short_commit
 from experiment.definition import load, names, read, split_words
 from run.cli import own
@@ -116,9 +117,11 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
         )
         for part, table in made.items()
     ]
-    if "improvement" in numbers:
+    if len(numbers.get("improvement", ())):  # a single method has nobody to be better than
         text = markdown_records(numbers["improvement"].round(3).astype(str).to_dict("records"))
         parts.append(html.fold("Probability of improvement", html.prose(text)))
+    if said := headline(entry["figure"].get("paper"), numbers):
+        parts.append(html.fold("AMPED's gains by IQM", html.prose(said)))
     missing = [*gathered.gaps, *gaps]
     return "".join(parts) + (
         html.fold(f"Missing ({len(missing)} lines)", html.bullets(missing)) if missing else ""
@@ -135,6 +138,7 @@ def conflict_section(words: list[str], root: Path) -> str:
             score_figures.conflict(train),
             "Share of conflicts and cosine of the two gradients over pre-training.",
         )
+        + html.prose(conflicts.beside(conflicts.summary((found or nothing()).train)))
     )
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.frames.gathered import Gathered, gather
+from analysis.scores import conflicts, gains, tables
 from analysis.scores import figures as score_figures
-from analysis.scores import tables
 from analysis.scores.aggregate import (
     aggregate,
     matrices,
@@ -42,7 +43,7 @@ def make_tables(
 ) -> dict[str, Table]:
     """Returns, beside the paper's table if one is named, what they are of the experts', and the
     hours that they took."""
-    printed = paper.load(name) if name else None
+    printed = paper.compared(name) if name else None
     found = {"returns": tables.compare(gathered.scores, printed, caption=title, shown=shown)}
     if shown and (normalised := of_the_expert(gathered, shown)):
         found["normalised"] = normalised
@@ -131,9 +132,18 @@ def aggregates(gathered: Gathered) -> tuple[dict[str, pd.DataFrame], list[str]]:
         "aggregate": aggregate(found, seed=SEED),
         "profiles": profiles(found, TAUS, seed=SEED),
         "improvement": probability_of_improvement(found, pairs, seed=SEED),
+        "gains": gains.run_gains(found, seed=SEED),
         "curves": task_efficiency(gathered.curves, tasks, seed=SEED, reps=500)[0],
         **plain,
     }, gaps
+
+
+def headline(name: str | None, numbers: dict[str, pd.DataFrame]) -> str:
+    """AMPED's IQM above each baseline's, ours beside the paper's; empty for other tables."""
+    if name != "urlb":
+        return ""
+    ours = numbers.get("gains", pd.DataFrame(columns=gains.COLUMNS))
+    return gains.beside(gains.paper_gains(np.random.default_rng(SEED)), ours) + "\n"
 
 
 def make_figures(
@@ -171,6 +181,10 @@ def make(words: list[str], out: Path | None) -> None:
         print(f"gap: {printable(line)}")
     written = gathered.save(out, f"{name}_runs") if len(gathered.evaluations) else []
     if kind == "conflict":
+        shares = conflicts.summary(gathered.train)
+        print(conflicts.beside(shares))
+        written.append(out / f"{name}_shares.csv")
+        write_text(written[-1], shares.to_csv(index=False, lineterminator="\n"))
         figures = {"": score_figures.conflict(gathered.train if len(gathered.train) else None)}
     else:
         paper_name = experiment.figure.get("paper")
@@ -178,7 +192,11 @@ def make(words: list[str], out: Path | None) -> None:
         numbers, gaps = aggregates(gathered)
         for line in gaps:
             print(f"gap: {printable(line)}")
-        print("\n".join(table.markdown() for table in made.values()))
+        print(
+            "\n".join(
+                [*(table.markdown() for table in made.values()), headline(paper_name, numbers)]
+            )
+        )
         for part, table in made.items():
             for suffix, text in (
                 ("md", table.markdown()),

@@ -70,6 +70,7 @@ def updater(agent: str, *overrides: str) -> Update:
     memory.begin(draw.normal(size=24))
     for _ in range(5000):
         memory.add(draw.uniform(-1, 1, 6), space.sample(draw), 0.0, 1.0, draw.normal(size=24))
+    memory.begin(draw.normal(size=24))  # some agents draw from finished episodes only
     # One step on: not a multiple of the conflict diagnostic's interval.
     return Update(learner, memory, objective, config["learner"]["update_every_steps"])
 

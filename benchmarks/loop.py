@@ -30,20 +30,23 @@ SIZES = {"cpu": ("preset=cpu",)}
 STEPS, WARM_UP = 400, 200  # per repeat; before the first
 
 
-def make_runner(path: Path, *overrides: str) -> Runner:
+def make_runner(
+    path: Path, *overrides: str, agent: str = "amped", where: str = "domain=walker"
+) -> Runner:
     """A run that has filled its memory and learns; nothing is evaluated in a window that is
-    measured."""
+    measured. `where` names a domain to pre-train in, or a task."""
     quiet = ("eval_every_frames=100000000", "checkpoint_every_frames=100000000", "snapshots=[]")
     config = resolve(
         compose(
             [
-                "agent=amped",
-                "domain=walker",
+                f"agent={agent}",
+                where,
                 *overrides,
                 *quiet,
                 f"num_seed_frames={WARM_UP}",
                 "num_train_frames=100000000",
-            ]
+            ],
+            "finetune" if where.startswith("task=") else "pretrain",
         )
     )
     parts = make_parts(config, config["domain"]["primal_task"], torch.device("cpu"))

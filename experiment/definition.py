@@ -126,9 +126,10 @@ def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
         return methods
     known: dict[str, str] = {}
     for name, method in methods.items():
-        known |= {name.lower(): name, label(name).lower(): name}
         if len(method.words) == 1:  # nothing but its agent, which then stands for it too
             known[method.words["agent"].lower()] = name
+    for name in methods:  # a name of its own goes before the agent of another method
+        known |= {name.lower(): name, label(name).lower(): name}
     picked = [known.get(name.lower(), name) for name in dict.fromkeys(chosen.split(","))]
     return {name: methods.get(name, Method({"agent": name}, {}, {})) for name in picked}
 

@@ -15,7 +15,11 @@ from run.cli import own
 
 # Rows of tables that are no agent: changes of one, rules of choosing skills, the paper's own names.
 CHANGES = {
+    "amped_selector": "AMPED + selector",
+    "infonce": "InfoNCE",
+    "cosine": "cosine InfoNCE",
     "metra": "METRA",
+    "metra_gaussian": "METRA (Gaussian)",
     "no_rnd": "w/o RND",
     "no_aninfonce": "w/o AnInfoNCE",
     "no_surgery": "w/o surgery",

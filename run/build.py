@@ -16,9 +16,10 @@ import envs
 from agent.base import Objective, TaskReward
 from agent.keys import keys_of
 from agent.learners.adaptation import Adaptation
-from agent.learners.compiled import Capture, Compiled, Graphed
+from agent.learners.compiled import Capture, Compiled
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
+from agent.learners.recorded import Graphed
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.draws import Draws
 from agent.skills.regimes import make_skills
@@ -359,6 +360,7 @@ def run(
     directory = RunDirectory(path, config)
     directory.check()
     if directory.finished:
+        directory.tidy()
         directory.say_finished()
         return path
     shorter = shorter_run(directory)

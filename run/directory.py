@@ -171,6 +171,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: dict[str, Any]):
         self.path, self.config = path, config
         self._lock: int | None = None
+        self._noted: dict[str, bool] = {}
         self.continues = False  # a finished run, to more frames
 
     @property
@@ -276,6 +277,19 @@ class RunDirectory:
                 "choose another place by run_root=DIR"
             ) from error
 
+    def note(self, choices: dict[str, str]) -> None:
+        """What a run decided after it was begun, into config.yaml: `auto` becomes true or false.
+        These keys move no number, so that a resume on another machine decides anew."""
+        made = {key: said in ("recorded", "on the device") for key, said in choices.items()}
+        if made == self._noted or "not yet" in choices.values():
+            return
+        self._noted = made
+        config = {**self.config, "replay": dict(self.config["replay"])}
+        for key, value in made.items():
+            section, _, last = key.rpartition(".")
+            (config[section] if section else config)[last] = value
+        write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+
     def close(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
@@ -306,8 +320,7 @@ class RunDirectory:
         interval."""
         labels = {"kind": "checkpoint", "format": CHECKPOINT_FORMAT}
         save_torch(self.path / f"checkpoint_{frame}.pt", {**labels, **payload})
-        for path in self.checkpoints()[2:]:
-            path.unlink()
+        remove(self.checkpoints()[2:])
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The newest that can be read; None where there is none. One that cannot be read is set
@@ -339,5 +352,27 @@ class RunDirectory:
 
     def finish(self, result: dict[str, Any]) -> None:
         write_text(self.path / "result.json", json.dumps(result, indent=2) + "\n")
-        for path in self.checkpoints()[1 if self.config.get("keep_checkpoint") else 0 :]:
-            path.unlink()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """A finished run needs no checkpoints but the last one, where it was asked to keep that.
+        More are there if a file system refused to remove them when it finished, or if it was
+        killed just then."""
+        keeps = self.config.get("keep_checkpoint") or (self.stored() or {}).get("keep_checkpoint")
+        remove(self.checkpoints()[1 if keeps else 0 :])
+
+
+def remove(paths: list[Path]) -> None:
+    """Files that are in the way of nothing: where one cannot be removed, a warning is enough."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            print(
+                printable(
+                    f"warning: {path} cannot be removed ({error.strerror}); it is not needed"
+                ),
+                file=sys.stderr,
+                flush=True,
+            )
+            return  # the others would say the same

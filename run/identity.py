@@ -21,6 +21,10 @@ FINETUNE_ONLY = ("agent.native_skills", "agent.finetune_skills", "agent.per_doma
 
 # Keys that came later, with what every run had before there was such a key.
 LATER = {
+    "replay.running_episode": True,
+    "agent.objective.numerics": "logsumexp",
+    "agent.objective.prototype_norm": "gradient",
+    "agent.objective.contrast_net": "projected",
     "learner.presquash": 0.0,
     "save_replay": False,
     "adapt.name": "urlb",
@@ -43,7 +47,7 @@ def of_the_method(key: str, config: dict[str, Any]) -> bool:
     surgery, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
     pre-training among the learner's."""
     section, _, last = key.partition(".")
-    if section in ("agent", "surgery") or key == "learner":
+    if section in ("agent", "surgery") or key in ("learner", "reading"):
         return True
     if section == "learner":
         return last in LEARNERS[config["learner"]["name"]].shapes_pretraining

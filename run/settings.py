@@ -148,7 +148,7 @@ class RolloutSettings:
     """Of `learner=ppo`, beside what PPO takes."""
 
     rollouts: Rows
-    rollout_steps: Count | None
+    rollout_steps: Rows | None
     batch_size: Rows  # of a selector above it
 
 
@@ -179,6 +179,7 @@ STANDS_FOR = {
     "pretrain_frames": "num_train_frames",
     "finetune_frames": "num_train_frames",
     "replay_capacity": "replay.capacity",
+    "running_episode": "replay.running_episode",
     "offline_updates": "data.offline_updates",
     "bandit_budget": "skills.budget",
     "selector_dim": "skills.hidden_dim",

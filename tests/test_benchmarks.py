@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import cost, replay, update
+from benchmarks import cost, hours, replay, update
 from tests.kit import meta
 from tests.kit.configs import composed
 
@@ -96,3 +96,10 @@ def test_actions_take_turns_whose_first_call_is_not_counted(monkeypatch):
     times = cost.interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2, 3)
     assert "".join(calls) == 2 * "aaaabbbb"
     assert times == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+
+
+def test_hours_of_pretraining_are_of_every_method_of_table_10_and_of_ddpgs_loop_too():
+    assert hours.methods()[0] == "amped" and "ddpg" in hours.methods()
+    found = hours.measure("smoke", "jaco", repeats=1, agents=["rnd", "ddpg"], steps=4)
+    assert found.keys() == {"rnd", "ddpg"} and all(0 < each < 1000 for each in found.values())
+    assert hours.place("ddpg", "jaco") == "task=jaco_reach_top_left"

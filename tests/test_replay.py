@@ -21,10 +21,17 @@ def odd_lengths(count, longest, seed=3):
 # ---- which rows
 
 
+@pytest.mark.parametrize("running_episode", [True, False])
 @pytest.mark.parametrize("skill_index", ["acting", "legacy"])
 @pytest.mark.parametrize(("nstep", "capacity"), [(1, 3), (1, 17), (3, 5), (3, 23), (5, 31)])
-def test_every_row_drawn_is_a_whole_transition_of_one_episode(nstep, capacity, skill_index):
-    diary = Diary(nstep=nstep, capacity=capacity, skill_index=skill_index)
+def test_every_row_drawn_is_a_whole_transition_of_one_episode(
+    nstep, capacity, skill_index, running_episode
+):
+    """Whatever wraps; with running_episode=false of finished episodes alone, as in the public
+    codes."""
+    diary = Diary(
+        nstep=nstep, capacity=capacity, skill_index=skill_index, running_episode=running_episode
+    )
     # Mean 5: the ring wraps several times, and some episodes are shorter than n.
     lengths = odd_lengths(40, 9)
     assert min(lengths) < max(nstep, 2) and sum(lengths) > 5 * capacity

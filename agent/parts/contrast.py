@@ -68,7 +68,8 @@ class ContrastSettings:
 
     metric: diag (positive, learned), full (the public code's unconstrained matrix), none
     (isotropic: InfoNCE), cosine (BeCL's InfoNCE on normalised features). Positive and denominator:
-    see the fidelity register.
+    see the fidelity register. contrast_net: two hidden layers and a head with one more (URLB), or
+    the three hidden layers that the paper's appendix has in the mazes.
     """
 
     denominator: Literal["negatives_only", "all"]
@@ -76,6 +77,7 @@ class ContrastSettings:
     metric: Literal["diag", "full", "none", "cosine"]
     temperature: Positive
     numerics: Literal["logsumexp", "naive"]
+    contrast_net: Literal["projected", "three_layers"] = "projected"
 
 
 class AnInfoNCE(nn.Module):
@@ -87,8 +89,9 @@ class AnInfoNCE(nn.Module):
         self, obs_dim: int, skill_dim: int, *, hidden_dim: int, settings: ContrastSettings
     ):
         super().__init__()
-        self.embed = mlp(obs_dim, hidden_dim, hidden_dim, skill_dim)
-        self.head = mlp(skill_dim, hidden_dim, skill_dim)
+        projected = settings.contrast_net == "projected"
+        self.embed = mlp(obs_dim, *[hidden_dim] * (2 if projected else 3), skill_dim)
+        self.head = mlp(skill_dim, hidden_dim, skill_dim) if projected else nn.Identity()
         self.metric_kind, self.denominator = settings.metric, settings.denominator
         self.positive, self.numerics = settings.positive, settings.numerics
         self.temperature, self.num_skills = settings.temperature, skill_dim
@@ -167,7 +170,10 @@ class AnInfoNCE(nn.Module):
         if self.numerics == "logsumexp":
             log_ratio = positive.squeeze(1) - below.logsumexp(1)
             ratio = log_ratio.exp()
-        else:  # exp without a shift: where all terms underflow, the loss stops at -log 1e-6
+        else:  # as the public codes: where all terms underflow, AMPED's loss stops at -log 1e-6
+            if self.metric_kind == "cosine":  # BeCL's, which shifts by the largest term
+                largest = below.detach().amax(1, keepdim=True)
+                positive, below = positive - largest, below - largest
             ratio = positive.squeeze(1).exp() / (below.exp().sum(1) + 1e-6) + 1e-6
             log_ratio = ratio.log()
         return Contrast(log_ratio, ratio, valid[rows])

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from agent.parts.moments import RunningMoments
 from agent.parts.networks import mlp, trunk
 
+RewardForm = Literal["normalized", "squared_norm", "mean"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoveltySettings:
     """What RND rewards. normalized: mean error over its running deviation; squared_norm: the sum of
-    squares."""
+    squares; mean: their mean, as the paper's appendix has it in the mazes."""
 
-    rnd_reward: Literal["normalized", "squared_norm"]
+    rnd_reward: RewardForm
     rnd_on: Literal["obs", "next_obs"]
 
 
@@ -51,9 +53,12 @@ class RND(nn.Module):
             self.last = (x, x._version, normal, self.target(normal))
         return self.last[2:]
 
-    def reward(self, x: Tensor, form: Literal["normalized", "squared_norm"]) -> Tensor:
+    def reward(self, x: Tensor, form: RewardForm) -> Tensor:
         """(B, 1)"""
-        return self(x).sum(1, keepdim=True) if form == "squared_norm" else self.novelty(x)
+        if form == "normalized":
+            return self.novelty(x)
+        error = self(x)
+        return error.mean(1, keepdim=True) if form == "mean" else error.sum(1, keepdim=True)
 
     def novelty(self, x: Tensor) -> Tensor:
         """Mean error over its running standard deviation: (B, 1)."""

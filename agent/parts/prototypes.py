@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,12 +21,27 @@ def sinkhorn(scores: Tensor, iterations: int) -> Tensor:
     return log_q.exp()
 
 
-class Prototypes(nn.Module):
-    """K directions on the unit sphere; scores are cosines."""
+PrototypeNorm = Literal["gradient", "in_place"]
 
-    def __init__(self, dim: int, count: int):
+
+class Prototypes(nn.Module):
+    """K directions on the unit sphere; scores are cosines.
+
+    norm=gradient: the gradient passes through the normalisation, so that a step turns a prototype
+    and does not stretch it. in_place: the public codes of ProtoRL and CeSD, which normalise the
+    weights before every use and take them as they then are.
+    """
+
+    def __init__(self, dim: int, count: int, norm: PrototypeNorm = "gradient"):
         super().__init__()
-        self.weight = nn.Parameter(nn.init.orthogonal_(torch.empty(count, dim)))
+        self.weight, self.norm = nn.Parameter(nn.init.orthogonal_(torch.empty(count, dim))), norm
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(x, dim=1) @ F.normalize(self.weight, dim=1).T  # (B, K)
+        if self.norm == "gradient":
+            return F.normalize(x, dim=1) @ F.normalize(self.weight, dim=1).T  # (B, K)
+        self.renormalize()
+        return F.normalize(x, dim=1) @ self.weight.T
+
+    @torch.no_grad()
+    def renormalize(self) -> None:
+        self.weight.copy_(F.normalize(self.weight, dim=1))

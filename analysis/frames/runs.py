@@ -117,6 +117,8 @@ def machine(path: Path) -> dict[str, Any]:
     """The device and the threads that the run really had, which config.yaml tells. There is none
     where only result.json was copied, or where the run has not begun."""
     config = read_config(path)
+    if config is not None and not config.get("device"):
+        raise Damaged("config.yaml has no device")
     return {"device": config["device"], "threads": config.get("num_threads")} if config else {}
 
 

@@ -259,7 +259,7 @@ def bars(ours: pd.DataFrame | None, name: str) -> Figure:
     """
     if name not in BARS:
         raise UserError(f"no bars of {name!r}; choose from {', '.join(BARS)}")
-    printed = paper_tables.load(name)
+    printed = paper_tables.compared(name)
     printed = printed[printed["kind"] == "score"]
     tasks = printed.groupby("domain", sort=False)["task"].unique()
     ours = cells(ours, ["method", "task", "seed"], printed["task"]) if ours is not None else None

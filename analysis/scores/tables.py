@@ -29,6 +29,12 @@ HOURS = {
     "pretrain": ("hours_pretrain", "pretrain_steps"),
     "finetune": ("hours_finetune", "finetune_steps"),
 }
+# Whose hours the cells of the paper are, where its name for a column does not say so.
+HOURS_NOTES = {
+    "pretrain": "The paper does not say what its hours of DDPG are of: DDPG has no reward to be pre-trained "
+    "with, and no run here. `python -m benchmarks.hours` times a loop of DDPG's cost.",
+    "finetune": "The paper's AMPED here has its skill selector (App. I.7).",
+}
 PHASES = {"pretrain": "pre-training", "finetune": "fine-tuning"}
 # the paper's own is of two kinds (its README)
 DEVIATION = "± of ours is the sample standard deviation (n - 1)"
@@ -335,6 +341,8 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
     """
     name, steps = HOURS[phase]
     printed = paper_tables.load(name)
+    if phase == "finetune":
+        printed["method"] = printed["method"].replace("amped", "amped_selector")
     runs = pd.DataFrame(columns=["phase", "state", "domain", "method"]) if runs is None else runs
     if "method" not in runs:
         raise UserError(
@@ -378,6 +386,7 @@ def wall_clock(runs: pd.DataFrame | None, phase: str, *, digits: int = 2) -> Tab
         for state, count in runs.loc[runs["state"] != "finished", "state"].value_counts().items()
     ]
     notes += [] if len(done) else ["No runs of ours."]
+    notes.append(HOURS_NOTES[phase])
     caption = f"Wall-clock hours of one {PHASES[phase]}; {DEVIATION} over runs."
     return Table(caption, methods, blocks, pd.DataFrame(data), notes, digits, "run")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -162,6 +163,8 @@ class Guard:
             leave(str(stop), stop.exit_code)
 
     def launch(self, main: Callable[[], None], phase: str) -> None:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on it is caught
         try:
             asked = {"--help", "-h"} & set(sys.argv[1:])
             if asked:

@@ -15,7 +15,18 @@ import yaml
 from run.cli import own
 from utils import UserError
 
-GROUPS = ("adapt", "agent", "data", "domain", "learner", "preset", "skills", "surgery", "task")
+GROUPS = (
+    "adapt",
+    "agent",
+    "data",
+    "domain",
+    "learner",
+    "preset",
+    "reading",
+    "skills",
+    "surgery",
+    "task",
+)
 PATHS = ("snapshot", "data.file", "run_root", "variant", "pretrain_variant")
 # keys that decide where Hydra writes
 PLACES = ("hydra.run.", "hydra.sweep.", "hydra.output_subdir", "hydra.job.")

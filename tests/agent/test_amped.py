@@ -93,6 +93,7 @@ def test_exploration_by_hand():
             [[2 / math.sqrt(8)], [6 / math.sqrt(8)]],
         ),  # means 2 and 6; variance ((2-4)^2 + (6-4)^2)/1 = 8
         ("squared_norm", [[4.0], [12.0]]),  # 1 + 3 and 5 + 7
+        ("mean", [[2.0], [6.0]]),
     ],
 )
 def test_novelty_by_hand(form, expected):
@@ -501,3 +502,17 @@ def test_the_optimisers_and_running_statistics_are_part_of_the_state():
 def test_equal_seeds_give_equal_objectives():
     assert torch.equal(advance(make(), range(2)), advance(make(), range(2)))
     assert not torch.equal(advance(make(), range(2)), advance(make(seed=1), range(2)))
+
+
+def test_in_the_mazes_the_paper_has_three_layers_to_n_numbers_and_rnds_mean_error():
+    """Appendix I.2, and two hidden layers with a head elsewhere."""
+    maze = make("agent=amped_literal", "domain=tree_maze")
+    widths = [p.shape[0] for p in maze.contrast.embed.parameters() if p.ndim == 2]
+    hidden = composed("pretrain", "domain=tree_maze", "preset=smoke")["learner"]["hidden_dim"]
+    assert widths == [hidden, hidden, hidden, SKILLS]
+    x = torch.randn(5, SKILLS)
+    assert maze.contrast.head(x) is x and maze.novelty.rnd_reward == "mean"
+    walker = make("agent=amped_literal")
+    assert len([p for p in walker.contrast.embed.parameters() if p.ndim == 2]) == 3
+    assert len(list(walker.contrast.head.parameters())) == 4
+    assert walker.novelty.rnd_reward == "squared_norm"

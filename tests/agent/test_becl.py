@@ -209,3 +209,22 @@ def test_the_config_is_that_of_the_public_code():
         config["agent"]["objective"]["temperature"],
     ) == (16, 50, 0.5)
     assert config["agent"]["native_skills"] == {"name": "fixed", "index": -1}
+
+
+def test_the_public_reading_adds_a_millionth_to_the_sum_and_to_the_ratio():
+    """The public code shifts each row by its largest term, so that the sum is between 1 and B."""
+    objective = make("becl", FOUR, "reading=public").double()
+    batch = make_batch()._replace(next_obs=make_batch().next_obs.double())
+    f = array(objective.contrast.head(objective.contrast.embed(batch.next_obs)))
+    f /= np.linalg.norm(f, axis=1, keepdims=True)
+    index, expected = batch.skill.argmax(1).numpy(), []
+    for i in range(len(f)):
+        others = [j for j in range(len(f)) if j != i]
+        terms = {j: f[i] @ f[j] / 0.5 for j in others}
+        largest = max(terms.values())
+        terms = {j: math.exp(term - largest) for j, term in terms.items()}
+        first = next(j for j in others if index[j] == index[i])
+        expected.append(terms[first] / (sum(terms.values()) + 1e-6) + 1e-6)
+    reward = objective.rewards(batch)[0]["diversity"]
+    close(reward.squeeze(1), expected, rtol=1e-12, atol=0)
+    assert make("becl", FOUR, "reading=public").batches_per_update == 3

@@ -94,6 +94,28 @@ def test_prototypes_score_by_cosine():
     )
 
 
+def test_in_place_prototypes_are_unit_vectors_whose_gradient_may_point_outwards():
+    """The public codes normalise the weights before every use and take them as they are; otherwise
+    the gradient turns a prototype and does not stretch it."""
+    x = normal(8, 4)
+    gradients = {}
+    for norm in ("gradient", "in_place"):
+        torch.manual_seed(0)
+        prototypes = Prototypes(4, 3, norm)
+        prototypes.weight.data *= 3
+        score = prototypes(x)
+        (score**2).sum().backward()
+        gradients[norm] = (score.detach(), prototypes.weight.grad, prototypes.weight.detach())
+    close(gradients["in_place"][0], gradients["gradient"][0])  # the same scores
+    close(gradients["in_place"][2].norm(dim=1), np.ones(3))
+    close(gradients["gradient"][2].norm(dim=1), np.full(3, 3.0))
+    unit_weight = gradients["in_place"][2]
+    y = torch.nn.functional.normalize(x, dim=1)
+    close(gradients["in_place"][1], array(2 * (y @ unit_weight.T).T @ y))
+    outwards = {n: (g * unit_weight).sum(1).abs().max() for n, (_, g, _) in gradients.items()}
+    assert outwards["gradient"] < 1e-6 < 0.1 < outwards["in_place"]
+
+
 # ----------------------------------------------------------------------------------------- learning
 
 

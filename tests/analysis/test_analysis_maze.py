@@ -24,6 +24,7 @@ from envs.maze.measures import coverage, covered, mi_grid
 from tests.kit.cli import table
 from tests.kit.learners import make_ppo
 from tests.kit.pictures import nearest, pixels
+from tests.kit.runs import result_text
 
 SKILLS = 3
 RUNS = [("tree_maze", "diayn"), ("square_maze", "amped")]
@@ -250,7 +251,7 @@ def test_the_commit_is_that_of_the_run_and_unknown_before_it_ends(train, command
     result = snapshot.parent.parent / "result.json"
     text = result.read_text()
     try:
-        result.write_text('{"git": {"commit": "abc", "dirty": true}}')
+        result.write_text(result_text(git={"commit": "abc", "dirty": True}))
         assert (
             command("measure", snapshot, "--out", out, *QUICK).code == 0
             and table(out)[0]["commit"] == "abc-dirty"

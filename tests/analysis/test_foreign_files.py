@@ -77,9 +77,10 @@ def test_every_reader_names_the_file_and_goes_on_with_the_rest(name, root, run_m
     if name.startswith("result") and name != "result, agent is a word":
         assert 2 not in found["selector"]
 
-    assert sound in curves.readable([sound, spoilt])
-    table = gathered.gather(Few([run_of(sound), run_of(spoilt)]))
-    assert len(set(table.scores["score"])) == 1
+    if name.startswith("log"):
+        assert sound in curves.readable([sound, spoilt])
+        table = gathered.gather(Few([run_of(sound), run_of(spoilt)]))
+        assert len(set(table.scores["score"])) == 1
     said = capsys.readouterr().err
     assert "Traceback" not in said and "\x1b" not in said
 

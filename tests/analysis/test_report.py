@@ -10,10 +10,11 @@ import pytest
 
 import finetune
 import pretrain
-from analysis import html, paper, report, table
+from analysis import html, report, table
 from analysis.collect import collected, settings
 from analysis.frames import gathered
 from experiment import definition as experiment
+from experiment import paper
 from experiment.runs import compose
 from tests.kit.browser import browser, needs_browser
 from tests.kit.page_attacks import Page, alive
@@ -286,6 +287,27 @@ def test_runs_pictures_and_films_come_into_the_page(smoke, run_main, monkeypatch
         == len(settings(collected(smoke)))
         > 2
     )
+
+
+def test_every_single_run_alone_makes_its_sections(smoke, tmp_path):
+    """One method has nobody to be better than, one seed no interval, one pre-training no score."""
+    runs = sorted(
+        path.parent.relative_to(smoke)
+        for path in smoke.glob("**/seed_1/result.json")
+        if "walker_walk" not in path.parts
+    )
+    assert [(run.parts[0], run.parts[2]) for run in runs] == [
+        ("finetune", "amped"),
+        ("finetune", "ddpg"),
+        ("pretrain", "amped"),
+    ]
+    for number, run in enumerate(runs):
+        root = tmp_path / str(number)
+        shutil.copytree(smoke / run, root / run)
+        words = [f"run_root={root}", "finetune.num_eval_episodes=2"]
+        text = report.scores_section("smoke", words, root)
+        assert "1 finished runs on cpu" in text and "Probability of improvement" not in text
+        assert run.parts[2] in report.runs_section(root) and report.skills_section(root)
 
 
 @pytest.mark.parametrize(

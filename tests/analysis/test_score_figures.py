@@ -148,7 +148,7 @@ def test_profiles_are_drawn_from_the_table():
 
 @pytest.mark.parametrize("name", figures.BARS)
 def test_the_paper_alone_has_a_hatched_bar_for_every_mean(name):
-    printed = paper.load(name)
+    printed = paper.compared(name)
     printed = printed[printed["kind"] == "score"]
     figure = drawn(figures.bars(None, name))
     bars = [bar for axis in figure.axes for bar in axis.patches]

@@ -104,6 +104,7 @@ def test_a_figure_needs_exactly_the_runs_of_its_caption():
         "maze_study_tree",
         "maze_study_square",
         "maze_projection",
+        "maze_contrast",
         "maze_tuning",
     }
     for each in found.values():

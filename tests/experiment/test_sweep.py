@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import types
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tests.kit.runs import (
     group_is_gone,
     is_free,
     kill_after_checkpoint,
+    result_text,
     stamps,
     wait_for,
 )
@@ -51,7 +53,7 @@ def start(*args):
 # --------------------------------------------------------------------------------------------- plan
 
 
-def test_the_plan_of_the_main_table_is_240_pretrainings_with_1080_finetunings_below_their_own(
+def test_the_plan_of_the_main_table_is_240_pretrainings_with_1200_finetunings_below_their_own(
     call, monkeypatch, urlb
 ):
     monkeypatch.setattr(graph, "load", lambda words: urlb)  # composed once for this file
@@ -60,27 +62,29 @@ def test_the_plan_of_the_main_table_is_240_pretrainings_with_1080_finetunings_be
     lines = shown.out.splitlines()
     assert lines[1:3] == [
         "240 pre-trainings: 0 finished, 0 unfinished, 240 missing",
-        "1080 fine-tunings: 0 finished, 0 unfinished, 1080 missing",
+        "1200 fine-tunings: 0 finished, 0 unfinished, 1200 missing",
     ]
     assert (
-        lines[3].startswith("cost of the 1320 left: 3,08")
+        lines[3].startswith("cost of the 1440 left: 3,12")
         and "120 unknown and not in the sum" in lines[3]
     )
     above, children = None, {}
     for line in lines[4:]:
-        name = re.search(r"(->)? ?(pretrain|finetune) (\w+), (.*), seed (\d+)", line)
+        name = re.search(r"(->)? ?(pretrain|finetune) ([\w +]+), (.*), seed (\d+)", line)
         arrow, phase, method, where, seed = name.groups()
         if arrow:
-            assert (method, seed) == (above[0], above[2]) and where.startswith(f"{above[1]}_")
+            assert (method.removesuffix(" + selector"), seed) == (above[0], above[2])
+            assert where.startswith(f"{above[1]}_")
             children.setdefault(above, []).append(where)
         elif phase == "pretrain":
             above = (method, where, seed)
         else:
             assert method == "DDPG"
     assert len(children) == 240 and all(
-        len(set(tasks)) == len(tasks) == 4 for tasks in children.values()
+        len(set(tasks)) == 4 and len(tasks) == (8 if above[0] == "AMPED" else 4)
+        for above, tasks in children.items()
     )
-    assert len(lines) == 4 + 1320
+    assert len(lines) == 4 + 1440
 
 
 def test_hours_are_measured_where_runs_are_finished_the_papers_at_its_size_and_else_unknown(
@@ -98,7 +102,7 @@ def test_hours_are_measured_where_runs_are_finished_the_papers_at_its_size_and_e
     )
     first, second = two[:2]
     first.path.mkdir(parents=True)
-    (first.path / "result.json").write_text('{"wall_seconds": 7200}')
+    (first.path / "result.json").write_text(result_text(wall_seconds=7200))
     costs = cost.estimate(two)
     assert str(first.path) not in costs.hours and costs.hours[str(second.path)] == 2
     assert costs.line() == (
@@ -195,7 +199,7 @@ class Fake:
             self.returncode = 0 if self.good else 1
             if self.good:
                 self.run.path.mkdir(parents=True, exist_ok=True)
-                (self.run.path / "result.json").write_text('{"wall_seconds": 1}')
+                (self.run.path / "result.json").write_text(result_text())
             else:
                 graph.log_of(self.run).parent.mkdir(parents=True, exist_ok=True)
                 graph.log_of(self.run).write_text("Traceback\nValueError: no\n")
@@ -281,18 +285,19 @@ def test_threads_are_the_runs_own_or_what_it_began_with_or_its_share_of_the_core
 
 def test_arrays_hold_every_run_once_and_finetunings_wait_for_the_pack_of_their_pretraining(urlb):
     runs = graph.runs_of(urlb)
-    for size, expected in ((1, [240] + [4] * 240), (4, [60] + [4] * 60)):
+    # Four tasks after each pre-training, eight after AMPED's 30, with and without its selector; of four
+    # pre-trainings in a pack one may be AMPED's.
+    for size, packs, expected in ((1, 240, {4: 210, 8: 30}), (4, 60, {4: 30, 5: 30})):
         options = graph.settings("slurm", {"runs_per_gpu": str(size), "max_array": "300"})
         first, *rest = slurm.make_arrays(runs, {}, options)
         assert (first.phase, first.after) == ("pretrain", None)
         assert sorted(len(array.packs) for array in rest if array.after is None) == (
             [120] if size == 1 else [30]
         )
-        assert [len(first.packs)] + [
-            len(array.packs) for array in rest if array.after is not None
-        ] == expected
+        assert len(first.packs) == packs
+        assert Counter(len(a.packs) for a in rest if a.after is not None) == expected
         packed = [run.path for array in (first, *rest) for pack in array.packs for run in pack]
-        assert len(packed) == len(set(packed)) == 1320
+        assert len(packed) == len(set(packed)) == 1440
         for array in rest:
             for run in (run for pack in array.packs for run in pack):
                 assert (

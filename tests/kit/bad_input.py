@@ -22,6 +22,7 @@ GROUPS = {
         "domain",
         "learner",
         "preset",
+        "reading",
         "skills",
         "surgery",
         "task",

@@ -74,9 +74,12 @@ class Diary:
             yield
 
     def starts(self):
-        """Brute force: time steps of the window from which n more of the same episode are there."""
+        """Brute force: time steps of the window from which n more of the same episode are there; of
+        episodes after which another has begun, where the memory holds the running one back."""
         window, n = self.times[-self.memory.capacity :], self.memory.nstep
-        return [window[i] for i in range(len(window) - n) if window[i + n][0] == window[i][0]]
+        last = len(self.lengths) - (0 if self.memory.running_episode else 1)
+        found = [window[i] for i in range(len(window) - n) if window[i + n][0] == window[i][0]]
+        return [(episode, step) for episode, step in found if episode < last]
 
     def expected(self, episode, step):
         n, gamma, skill_step = self.memory.nstep, self.memory.gamma, step

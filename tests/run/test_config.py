@@ -15,7 +15,7 @@ PRESETS = ("paper", "cpu", "smoke")
 
 
 def register() -> list[list[str]]:
-    """Rows of the fidelity register: number, topic, key, paper, public code, default."""
+    """Rows of the fidelity register: number, topic, key, paper, public code, published, default."""
     section = (ROOT / "docs/fidelity.md").read_text()
     table = [
         [cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
@@ -72,17 +72,26 @@ def test_an_unknown_key_of_a_yaml_is_refused_with_the_nearest_known_one():
 
 def test_the_register_covers_every_row_of_the_table():
     numbers = {int(re.match(r"\d+", row[0])[0]) for row in register()}
-    assert numbers == set(range(1, 36))
+    assert numbers == set(range(1, 37))
 
 
-def test_the_register_is_what_the_three_yamls_compose_to():
+def test_the_paper_is_silent_where_it_says_nothing_and_the_other_columns_never_are():
+    silent = {row[0] for row in register() if row[3] == "silent"}
+    assert silent == {"6", "18", "22", "22b", "29", "30", "35", "36"}
+    assert {row[0] for row in register() if row[3][0] == "*"} == {"15", "26", "28"}
+    assert not any(cell == "silent" or cell[0] == "*" for row in register() for cell in row[4:7])
+
+
+def test_the_register_is_what_the_four_yamls_compose_to():
     """One column per yaml; a/b/c stands for walker, quadruped and jaco. skills.* are those of the
     two selectors."""
     checked = 0
     domains = ("walker", "quadruped", "jaco")
-    for column, agent in ((3, "amped_literal"), (4, "amped_release"), (5, "amped")):
+    columns = ("amped_literal", "amped_release", "amped_published", "amped")
+    for column, agent in enumerate(columns, 3):
         configs = [flatten(composed("pretrain", f"agent={agent}", f"domain={d}")) for d in domains]
-        selector = "selector_release" if agent == "amped_release" else "selector"
+        public = agent in ("amped_release", "amped_published")
+        selector = "selector_release" if public else "selector"
         skills = flatten(
             composed("finetune", f"agent={agent}", "task=walker_run", f"skills={selector}")
         )
@@ -92,11 +101,64 @@ def test_the_register_is_what_the_three_yamls_compose_to():
         ]
         for row in register():
             key = row[2]
+            if agent == "amped_literal" and (row[column] == "silent" or row[column][0] == "*"):
+                assert all(config[key] == value(row[6]) for config in configs), key
+                continue  # nothing to take to the letter: the default
             expected = row[column].split("/") if "/" in row[column] else [row[column]] * 3
             for config, text in zip(configs, expected, strict=True):
                 assert config[key] == value(text), (agent, key, config[key], text)
                 checked += 1
-    assert checked > 3 * 3 * 20
+    assert checked > 4 * 3 * 20
+
+
+def changed(agent: str, *words: str, phase: str = "pretrain") -> dict[str, object]:
+    """What the words change in an agent's flat config."""
+    task = ["task=walker_run"] if phase == "finetune" else []
+    plain, other = (
+        flatten(composed(phase, f"agent={agent}", *task, *each)) for each in ((), words)
+    )
+    assert plain.keys() == other.keys()
+    return {key: other[key] for key in plain if plain[key] != other[key]}
+
+
+SHARED = {
+    "replay.skill_index": "legacy",
+    "replay.running_episode": False,
+    "learner.sync_target": False,
+}
+PUBLIC = {
+    "becl": {"denominator": "all", "positive": "first", "numerics": "naive"},
+    "cic": {"cpc": "release"},
+    "proto": {"prototype_norm": "in_place"},
+    "cesd": {"cpc": "release", "prototype_norm": "in_place"},
+    "comsd": {"cpc": "release", "variant": "amped_port"},
+    "smm": {"sign": "release"},
+    "diayn": {},
+    "apt": {},
+    "rnd": {},
+}
+
+
+@pytest.mark.parametrize("agent", PUBLIC)
+def test_reading_public_is_one_word_for_what_the_public_code_does(agent):
+    own = {f"agent.objective.{key}": value for key, value in PUBLIC[agent].items()}
+    own |= {"agent.learner.legacy_head_init": True} if agent == "cesd" else {}
+    for phase in ("pretrain", "finetune"):
+        assert changed(agent, "reading=public", phase=phase) == SHARED | own
+
+
+def test_published_is_the_public_reading_of_amped_under_the_papers_constants():
+    """By name and by word; a key of the command line still wins."""
+    published = flatten(composed("pretrain", "agent=amped_published", "domain=jaco"))
+    by_word = flatten(composed("pretrain", "agent=amped", "reading=public", "domain=jaco"))
+    differ = {key for key in published if published[key] != by_word[key]}
+    assert differ == {"agent.name"} and published["beta"] == 0.005
+    assert (
+        changed("amped", "reading=public", "replay.skill_index=acting")["learner.sync_target"]
+        is False
+    )
+    with pytest.raises(Exception, match="public"):
+        composed("pretrain", "reading=privat")
 
 
 def test_the_paper_preset_is_the_papers_table():
@@ -156,6 +218,7 @@ def test_finetuning_looks_for_the_overrides_of_the_method_alone():
         "learner.critic_heads=per_stream",
         "learner.hidden_dim=64",
         "learner.layers=2",
+        "reading=public",
         "sinkhorn_iterations=2",
         "skill_dim=8",
         "skill_interval=9",
@@ -174,7 +237,8 @@ def test_finetuning_looks_for_the_overrides_of_the_method_alone():
 
 
 def test_the_register_of_the_mazes_is_what_the_yamls_compose_to():
-    """Columns of the paper and of the default, with 6 skills; a dash says nothing."""
+    """Columns of the paper and of the default, with 6 skills; a dash says nothing, and where the
+    paper is silent amped_literal has the default."""
     section = (ROOT / "docs/mazes.md").read_text()
     table = [
         [cell.strip().strip("`") for cell in line.strip("|\n").split(" | ")]
@@ -183,9 +247,9 @@ def test_the_register_of_the_mazes_is_what_the_yamls_compose_to():
     ]
     assert [row[0].strip() for row in table] == [f"M{i}" for i in range(1, len(table) + 1)] and len(
         table
-    ) >= 15
+    ) >= 17
     for column, agent in ((3, "amped_literal"), (5, "amped")):
         config = flatten(composed("pretrain", f"agent={agent}", "domain=tree_maze", "skill_dim=6"))
         for row in table:
-            if row[column] != "-":
-                assert config[row[2].strip("`")] == value(row[column]), (agent, row[2])
+            said = row[5] if row[column] == "silent" else row[column]
+            assert config[row[2].strip("`")] == value(said), (agent, row[2])

@@ -42,6 +42,22 @@ def test_a_killed_finetuning_resumes_as_if_nothing_had_happened(cli, tmp_path):
     assert_same_run(cli.root / where, tmp_path / "killed" / where)
 
 
+def test_a_run_that_learns_from_finished_episodes_waits_for_one_and_resumes_bit_for_bit(
+    cli, monkeypatch
+):
+    """Episodes of the maze have 50 steps: the first update is after them, not after the warm-up."""
+    args = ("pretrain", "domain=tree_maze", "learner=ddpg", "replay.running_episode=false")
+    assert cli(*args, "variant=whole").code == 0
+    whole = cli.root / "pretrain/tree_maze/amped/whole/seed_1"
+    learned = [int(row["frame"]) for row in rows(whole / "train.csv") if row.get("actor/loss")]
+    assert min(learned) == 60  # the log has a row every 10 frames
+    with monkeypatch.context() as patch:
+        stop_at(patch, 70)
+        assert cli(*args, "variant=stopped").code == 143
+    assert cli(*args, "variant=stopped").code == 0
+    assert_same_run(whole, whole.parents[1] / "stopped/seed_1")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_the_same_command_continues_there(cli, tmp_path, signum):
     where = "pretrain/walker/amped_literal/smoke/seed_1"
