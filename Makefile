@@ -34,10 +34,10 @@ new_venv = $(call refuse,$(call version,$(PYTHON),sys))$(refuse_bare)$(PYTHON) -
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo pretrain finetune report bench test coverage lint types clean
+.PHONY: help setup demo pretrain finetune report bench gpu-check test coverage lint types clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP)  ## make .venv with requirements.txt and this checkout (again only when they change)
 
@@ -57,6 +57,9 @@ report: $(STAMP)  ## every table and figure that the runs at hand allow, on one 
 
 bench: $(STAMP)  ## time of updates, simulators, replay and loop beside plain references: results/bench.json
 	$(BIN)/python -m benchmarks $(ARGS)
+
+gpu-check: $(STAMP)  ## does this GPU compute what the plain code computes: gpu_check.json, for a bug report; ARGS="--quick"
+	$(BIN)/python -m benchmarks.gpu_check $(ARGS)
 
 test: $(STAMP)  ## the test suite on all cores; ARGS="-k surgery", ARGS="-m slow" or ARGS="-n 0" (one process) for pytest
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(ARGS)

@@ -1,5 +1,10 @@
 """Fine-tuning on a task reward: python finetune.py agent=amped task=walker_run (see --help)."""
 
+from run.signals import hear_early, started_as
+
+if started_as("finetune"):
+    hear_early()  # what follows takes seconds
+
 import functools
 import sys
 from pathlib import Path

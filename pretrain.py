@@ -1,5 +1,10 @@
 """Reward-free pre-training: python pretrain.py agent=amped domain=walker (see --help)."""
 
+from run.signals import hear_early, started_as
+
+if started_as("pretrain"):
+    hear_early()  # what follows takes seconds
+
 import functools
 from pathlib import Path
 

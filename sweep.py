@@ -14,6 +14,7 @@ from analysis.plan import count_lines
 from experiment import cost, graph, local
 from experiment.definition import SCORE_KINDS, Experiment, names, split_words, take
 from experiment.runs import Run
+from run.cli import own
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from utils import UserError, choose
@@ -56,7 +57,7 @@ def plan(experiment: Experiment) -> None:
 
 def table_hint(experiment: Experiment, words: list[str]) -> str:
     module = "table" if experiment.figure.get("kind") in SCORE_KINDS else "figure"
-    return f"all finished; python -m analysis.{module} {' '.join(words)}"
+    return f"all finished; python -m analysis.{module} {' '.join([*own.options(), *words])}"
 
 
 def main() -> None:
@@ -71,11 +72,13 @@ def main() -> None:
         "plan, status or cancel; cluster.KEY= for configs/cluster/*.yaml; the rest as for python "
         "-m analysis.plan",
     )
-    words = parser.parse_args().words
-    run_command(lambda: sweep(words))
+    own.add_option(parser)
+    args = parser.parse_intermixed_args()
+    run_command(lambda: sweep(args.words, args.config_dir))
 
 
-def sweep(words: list[str]) -> None:
+def sweep(words: list[str], config_dir: str | None = None) -> None:
+    own.use(config_dir)
     given = split_words(words)
     action = choose("action", given.pop("action", "run"), ACTIONS)
     name, changes = given.pop("cluster", "local"), take(given, "cluster.")

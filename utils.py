@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, Interval
 
+from records import Snapshot, not_plain, wrong
+
 ROOT = Path(__file__).resolve().parent
 CONFIGS, RESULTS = ROOT / "configs", ROOT / "results"
 SNAPSHOT_FORMAT = 1
@@ -35,8 +37,10 @@ NonNegative = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
 Natural = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
+Repeats = Annotated[int, Interval(ge=1, le=10**4)]  # of a step inside one update
 Size = Annotated[int, Interval(ge=1, le=2**16)]  # of a layer: its square takes memory
 Rows = Annotated[int, Interval(ge=1, le=10**6)]  # of a batch or a pool
+Several = Annotated[int, Interval(ge=2, le=10**6)]  # rows, of which a deviation is taken
 Layers = Annotated[int, Interval(ge=1, le=100)]
 
 
@@ -170,11 +174,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A result.json; what cannot be read is a one-line error."""
+    """A mapping; what cannot be read is a one-line error."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("it is no mapping")
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read ({error}); remove it to run that again") from error
+    return found
 
 
 # ------------------------------------------------------------------------------------- sealed files
@@ -336,7 +343,8 @@ def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def load_weights(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
     """The counterpart of `weights`: everything must be there but the optimisers."""
-    missing, unexpected = module.load_state_dict(state, strict=False)
+    with fitting("the snapshot"):
+        missing, unexpected = module.load_state_dict(state, strict=False)
     wrong = [k for k in (*missing, *unexpected) if not k.endswith("_extra_state")]
     if wrong:
         raise UserError(
@@ -352,13 +360,42 @@ def save_snapshot(path: Path, **payload: Any) -> None:
 
 def load_snapshot(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     payload = load_torch(Path(path), "snapshot", device)
-    missing = {"frame", "agent", "domain", "spec", "config", "learner"} - payload.keys()
-    if missing or payload["format"] != SNAPSHOT_FORMAT:
+    if payload.get("format") != SNAPSHOT_FORMAT:
         raise UserError(
-            f"{path} is a snapshot of format {payload.get('format')}, without {sorted(missing)}; "
-            f"this code reads format {SNAPSHOT_FORMAT}"
+            f"{path} is a snapshot of format {payload.get('format')!r:.50}; this code reads format "
+            f"{SNAPSHOT_FORMAT}"
         )
+    problem = not_plain(payload.get("config")) or wrong(Snapshot, payload)
+    for part in ("learner", "objective", "skills"):
+        problem = problem or not_weights(part, payload.get(part, {}))
+    if problem:
+        raise Unreadable(f"{path} is not what pretrain.py writes: {problem}")
     return payload
+
+
+def not_weights(part: str, state: Any) -> str:
+    """Why these are no weights by name; empty if they are."""
+    if not isinstance(state, dict):
+        return f"{part} holds no weights"
+    for name, value in state.items():
+        dense = isinstance(value, torch.Tensor) and value.layout == torch.strided
+        if not isinstance(name, str) or not dense or value.device.type == "meta":
+            return f"{part}.{name!s:.100} is no dense tensor"
+    return ""
+
+
+@contextlib.contextmanager
+def fitting(path: object):
+    """Inside, weights that fit no network become one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "loading state_dict" not in str(error):
+            raise
+        reason = str(error).strip().splitlines()[1].strip()
+        raise Unreadable(
+            f"{path} does not fit the networks that it names: {reason:.200}"
+        ) from error
 
 
 def load_policy(path: str | Path):

@@ -22,7 +22,7 @@ from agent.parts.curiosity import RND, NoveltySettings
 from agent.parts.draws import Draws
 from agent.parts.particles import EntropySettings, ParticleEntropy, RecentStates
 from replay_buffer import Batch
-from utils import Count, NonNegative, Positive, Rows, Size, UserError
+from utils import NonNegative, Positive, Repeats, Rows, Size, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ class AMPED(Objective):
         exploration/rnd: RND's novelty, without its weight beta. Healthy: 0.52 to 0.14.
     """
 
+    needs_skills = True
+
     def __init__(
         self,
         *,
@@ -67,7 +69,7 @@ class AMPED(Objective):
         beta: NonNegative,
         diversity: bool,
         div_reward: Literal["ratio", "log_ratio"],
-        contrastive_updates: Count,
+        contrastive_updates: Repeats,
         rnd_dim: Size,
         contrast: ContrastSettings,
         encoder: EncoderSettings,

@@ -31,6 +31,7 @@ class APS(Objective):
     """
 
     streams = ("exploration",)
+    needs_skills = True
 
     def __init__(
         self,

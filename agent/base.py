@@ -53,6 +53,7 @@ class Objective(Trainable):
     """What to want. Owns its networks and running statistics; knows no actor and no critic."""
 
     streams: tuple[str, ...]  # names of the rewards it returns, in a fixed order
+    needs_skills: bool = False  # whether it is about skills, so that it has no sense without any
     batches_per_update: int = 1  # fresh batches per learner update; the last one serves the learner
 
     def __init__(self):

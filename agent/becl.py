@@ -10,7 +10,7 @@ from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean
 from agent.parts.draws import Draws
 from replay_buffer import Batch
-from utils import Count, Positive, Size
+from utils import Positive, Repeats, Size
 
 
 class BeCL(Objective):
@@ -24,6 +24,7 @@ class BeCL(Objective):
     """
 
     streams = ("diversity",)
+    needs_skills = True
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class BeCL(Objective):
         denominator: Literal["negatives_only", "all"],
         positive: Literal["random", "first"],
         numerics: Literal["logsumexp", "naive"],
-        contrastive_updates: Count,
+        contrastive_updates: Repeats,
     ):
         super().__init__()
         self.generator, self.batches_per_update = generator, contrastive_updates

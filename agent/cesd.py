@@ -19,7 +19,7 @@ from agent.parts.networks import parallel_mlp, trunk
 from agent.parts.particles import NeighbourSettings, ParticleEntropy
 from agent.parts.prototypes import PrototypeNorm, Prototypes, sinkhorn
 from replay_buffer import Batch
-from utils import Count, NonNegative, Positive, Size
+from utils import NonNegative, Positive, Repeats, Size, UserError
 
 
 class ClusterEntropy(ParticleEntropy):
@@ -67,6 +67,7 @@ class CeSD(Objective):
     """
 
     streams = ("exploration",)
+    needs_skills = True
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class CeSD(Objective):
         hidden_dim: Size,
         lr: Positive,
         constrain_factor: NonNegative,
-        sinkhorn_iterations: Count,
+        sinkhorn_iterations: Repeats,
         temperature: Positive,
         prototype_norm: PrototypeNorm,
         encoder: EncoderSettings,
@@ -154,6 +155,10 @@ class EnsembleCritic(nn.Module):
         legacy: bool,
     ):
         super().__init__()
+        if hidden_dim < 2:
+            raise UserError(
+                f"learner.hidden_dim={hidden_dim} is too small; CeSD's critic has half of it: give 2 or more"
+            )
         self.count = count
         self.action_in_trunk = action_input == "trunk"
         extra = 0 if self.action_in_trunk else action_dim

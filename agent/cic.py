@@ -32,6 +32,7 @@ class CIC(Objective):
     """
 
     streams = ("exploration",)
+    needs_skills = True
 
     def __init__(
         self,

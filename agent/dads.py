@@ -34,6 +34,7 @@ class DADS(Objective):
     """
 
     streams = ("diversity",)
+    needs_skills = True
 
     def __init__(
         self,

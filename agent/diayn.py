@@ -43,6 +43,7 @@ class DIAYN(Objective):
     """
 
     streams = ("diversity",)
+    needs_skills = True
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class METRA(Objective):
     """
 
     streams = ("diversity",)
+    needs_skills = True
 
     def __init__(
         self,

@@ -1,68 +1,184 @@
-"""The trained policy inside a snapshot: load_policy(PATH).act(obs, skill)."""
+"""The trained policy inside a run or a snapshot: load_policy(PATH).act(obs, skill)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from agent import zoo
+from agent.keys import arguments, keys_of
 from agent.learners.policies import POLICIES
+from agent.parts.draws import Draws
 from agent.parts.networks import Actor
-from utils import load_snapshot
+from agent.skills.regimes import make_skills
+from agent.skills.selector import ALGORITHMS, Greedy
+from agent.skills.sources import SkillSource, SkillSpace
+from utils import Streams, UserError, fitting, load_snapshot, load_weights
+
+Skills = int | np.ndarray | list | None
 
 
 class Policy:
-    """A trained actor: `load_policy(path).act(obs, skill)` gives the deterministic action."""
+    """A trained actor. `act(obs, skill)` gives the deterministic action; a policy that was
+    fine-tuned with a rule that chooses its skills (`chooses`) acts by itself: `act(obs)`.
 
-    def __init__(self, actor: torch.nn.Module, spec: dict[str, int], frame: int, *, one_hot: bool):
-        self.actor, self.frame, self.one_hot = actor.eval(), frame, one_hot
+    Such a rule may keep a skill for some steps, so tell it by `reset()` when an episode begins.
+    """
+
+    def __init__(
+        self,
+        actor: torch.nn.Module,
+        spec: Mapping[str, int],
+        frame: int,
+        *,
+        space: SkillSpace,
+        source: SkillSource | None = None,
+        config: dict[str, Any] | None = None,
+    ):
+        self.actor, self.frame, self.space, self.source = actor.eval(), frame, space, source
+        self.config = config or {}  # of the run that trained it
         self.obs_dim, self.action_dim, self.skill_dim = (
             spec[k] for k in ("obs_dim", "action_dim", "skill_dim")
         )
+        self.steps = 0  # of the episode, for a rule that chooses
+
+    @property
+    def one_hot(self) -> bool:
+        return self.space.one_hot
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it acts without being told a skill."""
+        return self.skill_dim == 0 or self.source is not None
+
+    def reset(self) -> None:
+        """An episode, or a batch of them side by side, begins."""
+        self.steps = 0
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, skill: int | np.ndarray | None = None) -> np.ndarray:
-        """Obs (obs_dim,) or (N, obs_dim); skill an index, a vector of skill_dim, or None for
-        skill-free agents."""
+    def act(self, obs: np.ndarray, skill: Skills = None) -> np.ndarray:
+        """Actions in [-1, 1] for observations (obs_dim,) or (N, obs_dim).
+
+        A skill is an index or a vector of skill_dim; for N observations also N indices (whole
+        numbers) or vectors (N, skill_dim). None: for agents without skills, and for policies that
+        choose.
+        """
         x = torch.as_tensor(np.asarray(obs, np.float32))
         if x.ndim not in (1, 2) or x.shape[-1] != self.obs_dim:
             raise ValueError(f"obs has shape {tuple(x.shape)}; expected (..., {self.obs_dim})")
         if self.skill_dim:
-            z = torch.as_tensor(self._vector(skill)).expand(*x.shape[:-1], self.skill_dim)
-            x = torch.cat([x, z], -1)
+            chosen = self._choose(x.numpy()) if skill is None and self.source else skill
+            x = torch.cat([x, torch.as_tensor(self._vectors(chosen, x.shape[:-1]))], -1)
+        self.steps += 1
         return self.actor(x).numpy()
 
-    def _vector(self, skill: int | np.ndarray | None) -> np.ndarray:
-        """A skill as a vector; an index stands for a one-hot one."""
-        if skill is not None and np.ndim(skill) > 0:
-            return np.asarray(skill, np.float32)
-        if skill is None or not (self.one_hot and 0 <= skill < self.skill_dim):
+    def _choose(self, obs: np.ndarray) -> np.ndarray:
+        assert self.source is not None, "the caller has looked"
+        many = self.source.select_many(np.atleast_2d(obs), self.steps, first=self.steps == 0)
+        if len(many) != len(np.atleast_2d(obs)):
+            raise ValueError(
+                f"{len(np.atleast_2d(obs))} observations after {len(many)} in the same episodes; "
+                "call reset() when episodes begin"
+            )
+        return many if obs.ndim == 2 else many[0]
+
+    def _vectors(self, skill: Any, lanes: torch.Size) -> np.ndarray:
+        """A skill or a batch of them as vectors (*lanes, skill_dim)."""
+        given = None if skill is None else np.asarray(skill)
+        whole = given is not None and np.issubdtype(given.dtype, np.integer)
+        indices = whole and given is not None and (given.ndim == 0 or given.shape == tuple(lanes))
+        if given is None or (indices and not self._counted(given)) or not (indices or given.ndim):
             counted = f"an index below {self.skill_dim} or " if self.one_hot else ""
             raise ValueError(
                 f"this policy needs a skill: {counted}a vector of {self.skill_dim}; got {skill}"
             )
-        return np.eye(self.skill_dim, dtype=np.float32)[skill]
+        vectors = np.eye(self.skill_dim)[given] if indices else given
+        wanted = (*lanes, self.skill_dim)
+        if vectors.shape not in ((self.skill_dim,), wanted):
+            raise ValueError(
+                f"skills of shape {given.shape} do not fit observations {(*lanes, self.obs_dim)}; give "
+                f"one of shape ({self.skill_dim},)" + (f" or {wanted}" if lanes else "")
+            )
+        return np.broadcast_to(vectors.astype(np.float32), wanted).copy()
+
+    def _counted(self, indices: np.ndarray) -> bool:
+        return self.one_hot and bool(((indices >= 0) & (indices < self.skill_dim)).all())
+
+
+def snapshot_of(path: str | Path) -> Path:
+    """The snapshot that a path stands for: `zoo:NAME`, a file, or the last one of a run."""
+    path = zoo.resolve(path)
+    if not path.is_dir():
+        return path
+    frames = {
+        int(found[1]): each
+        for each in path.glob("snapshots/*.pt")
+        if (found := re.fullmatch(r"snapshot_(\d+)", each.stem))
+    }
+    if not frames:
+        raise UserError(
+            f"{path} holds no snapshots/snapshot_<frame>.pt; give a run directory (.../seed_1), a "
+            "snapshot, or zoo:NAME"
+        )
+    return frames[max(frames)]
 
 
 def load_policy(path: str | Path) -> Policy:
-    """The policy inside a snapshot, on the CPU, without building an environment or a run."""
-    payload = load_snapshot(path)
-    spec, learner = payload["spec"], payload["config"]["learner"]
+    """The policy of a run directory (its last snapshot), of a snapshot, or of `zoo:NAME`; on the
+    CPU, without building an environment or a run."""
+    path = snapshot_of(path)
+    return policy_from(load_snapshot(path), path)
+
+
+def policy_from(payload: dict[str, Any], path: object = "the snapshot") -> Policy:
+    """`path`: what a mistake is called by."""
+    spec, config = payload["spec"], payload["config"]
+    learner = config["learner"]
     sizes = {"hidden_dim": learner["hidden_dim"], "layers": learner["layers"]}
     kind: Callable[..., torch.nn.Module] = Actor
-    prefix = "actor."
+    prefix = actor_prefix(config)
     if learner["name"] == "ppo":
-        kind, prefix = POLICIES[learner["policy"]], "policy."
+        kind = POLICIES[learner["policy"]]
         sizes["normalize"] = learner["normalize_inputs"]
     actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], **sizes)
-    actor.load_state_dict(
-        {k.removeprefix(prefix): v for k, v in payload["learner"].items() if k.startswith(prefix)}
+    state = payload["learner"].items()
+    with fitting(path):
+        actor.load_state_dict(
+            {name.removeprefix(prefix): v for name, v in state if name.startswith(prefix)}
+        )
+    space = SkillSpace(config["agent"]["skill_space"], spec["skill_dim"])
+    source = source_of(payload, space)
+    return Policy(actor, spec, payload["frame"], space=space, source=source, config=config)
+
+
+def actor_prefix(config: dict[str, Any]) -> str:
+    """Of the weights that act, among a learner's."""
+    return "policy." if config["learner"]["name"] == "ppo" else "actor."
+
+
+def source_of(payload: dict[str, Any], space: SkillSpace) -> SkillSource | None:
+    """Who chose the skill in the evaluations of a fine-tuning, if that needs nobody to draw one: a
+    selector, or one fixed skill."""
+    config = payload["config"]
+    if config["phase"] != "finetune" or space.dim == 0:
+        return None
+    skills = config["skills"]
+    if skills["name"] == "fixed":  # drawn, where its index is -1, as the run has drawn it
+        return make_skills(config, space, Streams(config["seed"]).numpy("skills"))
+    if skills["name"] not in ALGORITHMS or not payload.get("skills"):
+        return None
+    kind = ALGORITHMS[skills["name"]]
+    own = {key: value for key, value in skills.items() if key in keys_of(kind)}
+    network = kind(
+        obs_dim=payload["spec"]["obs_dim"],
+        skill_dim=space.dim,
+        generator=Draws(None, torch.device("cpu")),
+        **arguments(kind, own),
     )
-    return Policy(
-        actor,
-        spec,
-        payload["frame"],
-        one_hot=payload["config"]["agent"]["skill_space"] == "one_hot",
-    )
+    load_weights(network, payload["skills"])
+    return Greedy(space, network.eval(), torch.device("cpu"), skills["interval"])

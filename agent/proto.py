@@ -17,7 +17,7 @@ from agent.parts.optim import follow
 from agent.parts.particles import nearest_distances
 from agent.parts.prototypes import PrototypeNorm, Prototypes, sinkhorn
 from replay_buffer import Batch
-from utils import Count, Positive, Rows, Share, Size, UserError
+from utils import Positive, Repeats, Rows, Share, Size, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class ProtoRL(Objective):
         proj_dim: Size,
         num_protos: Size,
         temperature: Positive,
-        sinkhorn_iterations: Count,
+        sinkhorn_iterations: Repeats,
         prototype_norm: PrototypeNorm,
         encoder_target_tau: Share,
         queue: QueueSettings,

@@ -67,6 +67,7 @@ class SMM(Objective):
     """
 
     streams = ("intrinsic",)
+    needs_skills = True
 
     def __init__(
         self,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
+import zlib
 from pathlib import Path
 
 import matplotlib
@@ -10,13 +12,15 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-import yaml
 
-from run.cli.console import Parser
+from run.cli.console import Parser, leave_out, printable
 from run.cli.guard import run_command
-from utils import UserError, plural, write_atomic
+from run.files import Damaged, read_bytes, read_config
+from utils import Unreadable, UserError, first_line, plural, write_atomic
 
 BINS = 100  # of time, at most
+MOST = 10**6  # skills
+BROKEN = (Unreadable, zipfile.BadZipFile, zlib.error, NotImplementedError, MemoryError)
 
 
 def shares(choices: np.ndarray, skills: int) -> np.ndarray:
@@ -33,11 +37,14 @@ def load_choices(run: Path, name: str) -> np.ndarray:
     """Skill indices (episodes, T) that a selector chose, -1 past an episode's end. An array of
     objects is refused and not unpickled, since that could run code."""
     try:
-        with np.load(run / "choices.npz", allow_pickle=False) as stored:
-            return stored[name]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{run / 'choices.npz'} cannot be read ({error}); run that fine-tuning again"
+        with np.load(io.BytesIO(read_bytes(run / "choices.npz")), allow_pickle=False) as stored:
+            found = stored[name]
+        if found.ndim != 2 or found.dtype.kind != "i" or (found.size and found.max() > MOST):
+            raise ValueError(f"{name} is no table of skills")
+        return found
+    except (OSError, ValueError, KeyError, TypeError, EOFError, *BROKEN) as error:
+        raise Unreadable(
+            f"{run / 'choices.npz'} cannot be read ({first_line(error)}); run that fine-tuning again"
         ) from error
 
 
@@ -45,10 +52,14 @@ def draw(run: Path) -> Path:
     """choices.png beside choices.npz: the last training episodes, and those of the last
     evaluation."""
     try:
-        skills = yaml.safe_load((run / "config.yaml").read_text())["skill_dim"]
-    except (OSError, ValueError, TypeError, KeyError, yaml.YAMLError) as error:
-        raise UserError(f"{run / 'config.yaml'} is not a run's ({type(error).__name__})") from error
+        skills = (read_config(run) or {}).get("skill_dim")
+    except Damaged as error:
+        raise Unreadable(f"{run}/{error}") from error
+    if not skills:
+        raise Unreadable(f"{run} has no config.yaml of a run with skills")
     played = {name: load_choices(run, name) for name in ("training", "evaluation")}
+    if any(choices.size and choices.max() >= skills for choices in played.values()):
+        raise Unreadable(f"{run / 'choices.npz'} has more skills than config.yaml ({skills})")
     heat = {name: shares(choices, skills) for name, choices in played.items() if choices.size}
     highest = max((each.max() for each in heat.values()), default=1)
     figure, axes = plt.subplots(
@@ -93,7 +104,12 @@ def draw_all(runs: list[Path]) -> None:
             f"no choices.npz in {', '.join(missing)}; give finished runs of skills=selector"
         )
     for run in runs:
-        print(f"picture: {draw(run)}")
+        try:
+            print(f"picture: {printable(draw(run))}")
+        except Unreadable as error:
+            if len(runs) == 1:
+                raise
+            leave_out(error)
 
 
 if __name__ == "__main__":

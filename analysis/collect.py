@@ -8,21 +8,23 @@ hash of its settings.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
-from analysis.frames.runs import YAML, load_result, read_runs
+from analysis.frames.runs import read_runs
 from analysis.text import short_commit
-from run.cli.console import Parser
+from records import Row, wrong
+from run.cli.console import Parser, leave_out, printable
 from run.cli.guard import run_command
-from run.cli.schema import flatten
 from run.directory import PER_MACHINE, SILENT
+from run.files import Damaged, read_config, read_result, read_text
+from run.identity import identity
 from utils import UserError, write_text
 
 VERSIONS = ("torch", "numpy", "mujoco", "dm_control", "gymnasium")
@@ -32,23 +34,22 @@ DROPPED = ("state", "problem")  # all that are kept are finished
 def config_hash(path: Path) -> str | None:
     """A hash of config.yaml without the seed, the machine and what moves no number. It is equal for
     runs that may be averaged."""
-    try:
-        config = yaml.load((path / "config.yaml").read_bytes(), YAML)
-    except FileNotFoundError:
+    config = read_config(path)
+    if config is None:
         return None  # only result.json was copied here
     kept = {
         key: value
-        for key, value in flatten(config).items()
+        for key, value in identity(config).items()
         if key not in SILENT | PER_MACHINE | {"seed"}
     }
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def provenance(path: Path) -> dict[str, Any]:
-    result = load_result(path) or {}
-    found = result.get("versions")
+    result = read_result(path) or {}
+    found = result.get("versions") or {}
     return {
-        **{name: found.get(name) if isinstance(found, dict) else None for name in VERSIONS},
+        **{name: found.get(name) for name in VERSIONS},
         "pretrained": result.get("pretrained"),
         "config_hash": config_hash(path),
     }
@@ -72,15 +73,25 @@ def collected(root: Path) -> pd.DataFrame:
     table = collect(root)[0] if root.is_dir() else None
     brought = root / "results.csv"
     if (table is None or table.empty) and brought.exists():
-        try:
-            return pd.read_csv(
-                brought, keep_default_na=True, dtype={"commit": str, "config_hash": str}
-            )
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{brought} is not what python -m analysis.collect writes ({error})"
-            ) from error
+        return read_table(brought)
     return table if table is not None else pd.DataFrame(columns=["phase"])
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A results.csv; a line that is none of it is named and left out."""
+    try:
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+        lines = list(reader)
+    except (Damaged, csv.Error) as error:
+        leave_out(f"{path} is not what python -m analysis.collect writes ({error})")
+        return pd.DataFrame(columns=["phase"])
+    rows = []
+    for count, line in enumerate(lines, 2):
+        if problem := "it is too long" if None in line else wrong(Row, line):
+            leave_out(f"{path}, line {count}: {problem}")
+        else:
+            rows.append(Row.model_validate(line).model_dump(include=set(Row.model_fields)))
+    return pd.DataFrame(rows, columns=list(Row.model_fields))
 
 
 def settings(table: pd.DataFrame) -> list[dict[str, str]]:
@@ -129,12 +140,12 @@ def write(word: str, out: Path | None) -> None:
         raise UserError(f"{word} is not run_root=DIR; give the directory of your runs")
     table, rest = collect(Path(root))
     for row in rest[rest["state"] == "unreadable"].itertuples():
-        print(f"unreadable: {row.path}: {row.problem}", file=sys.stderr)
+        leave_out(f"{row.path}: {row.problem}")
     out = out or Path(root) / "results.csv"
     write_text(out, table.to_csv(index=False, lineterminator="\n"))
     counts = rest["state"].value_counts()
     print(
-        f"{len(table)} finished runs: {out}"
+        f"{len(table)} finished runs: {printable(out)}"
         + "".join(f"; {counts[name]} {name}" for name in counts.index)
     )
 

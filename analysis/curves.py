@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import matplotlib
@@ -11,9 +10,11 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from run.cli.console import Parser
+from analysis.scores.seeds import over_seeds
+from run.cli.console import Parser, leave_out
 from run.cli.guard import run_command
-from utils import UserError
+from run.files import LOG_WORDS, Damaged, read_log
+from utils import UserError, plural
 
 # What a pre-training shows, by the columns of train.csv; panels without any of their columns are
 # left out.
@@ -34,21 +35,31 @@ PANELS = {
 LOG_SCALE = {"reward streams (batch mean)", "parts of exploration"}
 
 
-def read_csv(path: Path) -> dict[str, np.ndarray]:
-    """Columns of a CSV as floats; empty cells and words become NaN."""
-    try:
-        with path.open() as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path} cannot be read ({type(error).__name__})") from error
+def columns_of(path: Path) -> dict[str, np.ndarray]:
+    """Columns of a log as floats; empty cells and words become NaN."""
+    rows = read_log(path)
+    return {
+        key: np.array([float("nan" if key in LOG_WORDS else row[key] or "nan") for row in rows])
+        for key in (rows[0] if rows else {})
+    }
 
-    def number(text: str | None) -> float:
+
+def readable(runs: list[Path]) -> list[Path]:
+    """Those whose logs can be drawn; the others are named and left out."""
+    found = []
+    for run in runs:
         try:
-            return float(text or "nan")
-        except (ValueError, TypeError):
-            return float("nan")
-
-    return {key: np.array([number(row[key]) for row in rows]) for key in (rows[0] if rows else {})}
+            evaluated, _ = columns_of(run / "eval.csv"), columns_of(run / "train.csv")
+            if not {"return_mean", "return_std"} <= evaluated.keys():
+                raise Damaged("eval.csv has no evaluation")
+            found.append(run)
+        except Damaged as error:
+            if len(runs) == 1:
+                raise Damaged(f"{run}/{error}") from error
+            leave_out(f"{run}/{error}")
+    if not found:
+        raise UserError("no run is left to draw; give run directories of these scripts")
+    return found
 
 
 def label(run: Path) -> str:
@@ -59,51 +70,71 @@ def label(run: Path) -> str:
     return "/".join(run.parts[phase + 1 :])
 
 
+def settings(runs: list[Path]) -> dict[str, list[Path]]:
+    """Runs that differ in nothing but their seed, by the name that they share."""
+    found: dict[str, list[Path]] = {}
+    for run in runs:
+        found.setdefault(label(run.parent), []).append(run)
+    return {
+        f"{name} ({plural(len(some), 'seed')})" if len(some) > 1 else label(some[0]): some
+        for name, some in found.items()
+    }
+
+
+def draw_line(axis, tables: list[dict[str, np.ndarray]], column: str, name: str) -> None:
+    """The mean over seeds with its interval; of one run, a line alone."""
+    having = [table for table in tables if column in table]
+    frame, mean, low, high = over_seeds(
+        [table["frame"] for table in having], [table[column] for table in having]
+    )
+    (line,) = axis.plot(frame, mean, marker=".", markersize=4, label=name)
+    if len(having) > 1:
+        axis.fill_between(frame, low, high, alpha=0.18, color=line.get_color(), linewidth=0)
+
+
 def draw(runs: list[Path]) -> plt.Figure:
-    """Returns of the fine-tunings, returns and skill variance of the pre-trainings, then each
-    pre-training's panels."""
-    evals = {run: read_csv(run / "eval.csv") for run in runs}
-    pretrained = [run for run in runs if "skill_variance" in evals[run]]
+    """Returns of the fine-tunings, returns and skill variance of the pre-trainings, then the panels
+    of each setting that was pre-trained. Bands are intervals of the mean over seeds."""
+    evals = {run: columns_of(run / "eval.csv") for run in runs}
+    pretrained = settings([run for run in runs if "skill_variance" in evals[run]])
+    tuned = settings([run for run in runs if "skill_variance" not in evals[run]])
     panels = [
-        ("fine-tuning: evaluation return", [r for r in runs if r not in pretrained], "return_mean"),
+        ("fine-tuning: evaluation return", tuned, "return_mean"),
         ("pre-training: return of each skill, for the log", pretrained, "return_mean"),
         ("share of state variance that the skill explains", pretrained, "skill_variance"),
     ]
     panels = [panel for panel in panels if panel[1]]
     details = []
-    for run in pretrained:
-        table = read_csv(run / "train.csv")
+    for name, some in pretrained.items():
+        tables = [columns_of(run / "train.csv") for run in some]
         for title, names in PANELS.items():
-            if columns := [c for c in table if c.startswith(names)]:
-                details.append((title, run, table, columns))
-    width = 3
-    height = -(-(len(panels) + len(details)) // width)
-    figure, axes = plt.subplots(height, width, figsize=(5.2 * width, 3.6 * height), squeeze=False)
-    for axis, (title, shown, column) in zip(axes.flat, panels, strict=False):
-        for run in shown:
-            frame, y = evals[run]["frame"], evals[run][column]
-            (line,) = axis.plot(frame, y, marker=".", label=label(run))
-            if column == "return_mean":  # the band is the deviation over episodes, or over skills
-                spread = evals[run]["return_std"]
-                axis.fill_between(frame, y - spread, y + spread, alpha=0.15, color=line.get_color())
+            if columns := [c for c in tables[0] if c.startswith(names)]:
+                details.append((title, name, tables, columns))
+    count = len(panels) + len(details)
+    width = min(3, count)
+    figure = plt.figure(figsize=(5.2 * width, 3.6 * -(-count // width)))
+    axes = [figure.add_subplot(-(-count // width), width, i + 1) for i in range(count)]
+    for axis, (title, shown, column) in zip(axes, panels, strict=False):
+        for name, some in shown.items():
+            draw_line(axis, [evals[run] for run in some], column, name)
         axis.set_title(title, fontsize=10)
-    for axis, (title, run, table, columns) in zip(axes.flat[len(panels) :], details, strict=False):
+    for axis, (title, name, tables, columns) in zip(axes[len(panels) :], details, strict=True):
         for column in columns:
-            axis.plot(table["frame"], table[column], marker=".", markersize=3, label=column)
-        axis.set_title(f"{title}\n{label(run)}", fontsize=10)
+            draw_line(axis, tables, column, column)
+        axis.set_title(f"{title}\n{name}", fontsize=10)
         axis.set_yscale("log" if title in LOG_SCALE else "linear")
-    for axis in axes.flat[: len(panels) + len(details)]:
+    for axis in axes:
         axis.set_xlabel("frames")
         axis.legend(fontsize=7)
-    for axis in axes.flat[len(panels) + len(details) :]:
-        axis.axis("off")
     figure.tight_layout()
     return figure
 
 
 def main() -> None:
     parser = Parser(description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, help="run directories")
+    parser.add_argument(
+        "runs", nargs="+", type=Path, help="run directories; seeds of one setting share a line"
+    )
     parser.add_argument("--out", type=Path, required=True, help="picture to write (.png or .pdf)")
     args = parser.parse_args()
     run_command(lambda: save(args.runs, args.out))
@@ -114,12 +145,7 @@ def save(runs: list[Path], out: Path) -> None:
         raise UserError(f"no eval.csv in {', '.join(missing)}; give run directories")
     if out.suffix not in (".png", ".pdf"):
         raise UserError(f"--out {out} is no picture; give a name that ends in .png or .pdf")
-    try:
-        figure = draw(runs)
-    except (ValueError, KeyError, IndexError) as error:
-        raise UserError(
-            f"an eval.csv or train.csv cannot be read ({error}); give run directories of these scripts"
-        ) from error
+    figure = draw(readable(runs))
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=110)
     print(f"picture: {out}")

@@ -25,6 +25,7 @@ from analysis.maze.tables import NAMES, draw_bars, markdown, screen
 from analysis.plan import plan
 from experiment.definition import SCORE_KINDS, Experiment, load, names
 from experiment.runs import Run, compose, spell
+from run.cli import own
 from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
 from run.pool import Job, JobPool, default_workers
@@ -276,11 +277,13 @@ def main() -> None:
     parser.add_argument(
         "--mine-steps", type=at_least(1), default=MINE_STEPS, help="of MINE (%(default)s)"
     )
+    own.add_option(parser)
     args = parser.parse_intermixed_args()
     run_command(lambda: run(args))
 
 
 def run(args: argparse.Namespace) -> None:
+    own.use(args.config_dir)
     experiment = load(args.words)
     check(experiment)
     if args.plan:

@@ -7,6 +7,7 @@ python -m analysis.film gallery --out FILE.png
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 from pathlib import Path
@@ -18,7 +19,7 @@ from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 import envs
-from agent.policy import Policy, load_policy
+from agent.policy import Policy, load_policy, snapshot_of
 from agent.skills.sources import SkillSpace
 from envs.render import Renderer
 from run.build import make_env
@@ -26,9 +27,10 @@ from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
 from run.evaluation import EVAL_SKILLS
 from run.video import control_seconds, font, import_av, name_skill, pace, write_film, write_on
-from utils import UserError, load_snapshot, stream_seed, write_atomic
+from utils import UserError, load_snapshot, stream_seed, write_atomic, write_text
 
 STILLS = 9  # per skill: the columns of the paper's last figure
+SHEET_TIMES = 24  # columns of the sheet
 STEPS = 300  # of an episode that may be longer: by then a skill has shown itself
 REGISTERED = re.compile(r"gymnasium:(envs\.maze:)?[\w/-]+")  # nothing foreign is imported
 BLANK, GAP, INK = 255, 2, "black"
@@ -169,6 +171,23 @@ def filmstrip(
     return image
 
 
+def save_sheet(out: Path, takes: dict[str, Take], steps: range, size: int, title: str) -> None:
+    """The pictures as one sheet, a row per skill, for the sliders of the report: sheet.jpg, and what
+    each picture is in sheet.json."""
+    shown = steps[:: -(-len(steps) // SHEET_TIMES)]
+    pictures = []
+    for take in takes.values():
+        last = next(iter(take.frames.values()))
+        for step in shown:
+            last = take.frames.get(step, last)
+            pictures.append(last)
+    image = Image.fromarray(tile(pictures, len(shown)))
+    write_atomic(out / "sheet.jpg", lambda file: image.save(file, "JPEG", quality=80))
+    names = [name.replace("\n", " ") for name in takes]
+    told = {"title": title, "names": names, "steps": list(shown), "size": size, "gap": GAP}
+    write_text(out / "sheet.json", json.dumps(told) + "\n")
+
+
 def movie(takes: dict[str, Take], steps: range):
     """The skills side by side, near-square; an episode that ends early keeps its last picture."""
     last = {name: next(iter(take.frames.values())) for name, take in takes.items()}
@@ -196,7 +215,7 @@ def choose_skills(space: SkillSpace, seed: int, only: list[int] | None) -> dict[
     }
 
 
-def env_of(snapshot: Path, config: dict[str, Any], given: str | None) -> str:
+def env_of(snapshot: str | Path, config: dict[str, Any], given: str | None) -> str:
     """The environment of the run. Where its name would import a module, the snapshot alone must
     not decide that: the user has to repeat the name as --env."""
     name = (
@@ -210,7 +229,8 @@ def env_of(snapshot: Path, config: dict[str, Any], given: str | None) -> str:
 
 
 def film_skills(args: argparse.Namespace) -> dict[str, Take]:
-    snapshot, policy = load_snapshot(args.snapshot), load_policy(args.snapshot)
+    path = snapshot_of(args.snapshot)
+    snapshot, policy = load_snapshot(path), load_policy(path)
     config, frame = snapshot["config"], snapshot["frame"]
     seed = config["seed"] if args.seed is None else args.seed
     # The start of the run's own evaluation at this frame: the pictures belong to that row of eval.csv.
@@ -255,6 +275,7 @@ def film_skills(args: argparse.Namespace) -> dict[str, Take]:
         ),
     )
     if not args.stills:
+        save_sheet(args.out, takes, steps, args.size, title)
         bar = tqdm(movie(takes, steps), total=len(steps), desc="film", disable=None)
         write_film(args.out / "skills.mp4", bar, fps)
         print(f"film: {args.out / 'skills.mp4'}")
@@ -282,7 +303,7 @@ def gallery(names: list[str], size: int, seed: int) -> np.ndarray:
     pictures = []
     with Renderer(size, size, shadows=True) as renderer:
         for name in tqdm(names, desc="gallery", disable=None):
-            env = envs.make(name, seed=seed)
+            env = make_env(name, seed, {"obs_type": "states", "action_repeat": 1})
             env.reset()
             if name in POSES:
                 pose(env.unwrapped.physics, POSES[name])
@@ -305,7 +326,7 @@ def make_directory(path: Path) -> None:
 
 def film_tasks(args: argparse.Namespace) -> None:
     make_directory(args.out.parent)
-    save_png(args.out, gallery(list(envs.TASKS), args.size, args.seed))
+    save_png(args.out, gallery(args.env or list(envs.TASKS), args.size, args.seed))
 
 
 def main() -> None:
@@ -317,7 +338,8 @@ def main() -> None:
         description="Writes filmstrip.png and skills.mp4: every skill from one start.",
     )
     skills.add_argument(
-        "snapshot", type=Path, help="a snapshot_<frame>.pt of pretrain.py or finetune.py"
+        "snapshot",
+        help="a snapshot_<frame>.pt, a run directory, or zoo:NAME (python -m analysis.zoo list)",
     )
     skills.add_argument("--out", type=Path, required=True, help="directory to write into")
     skills.add_argument(
@@ -343,7 +365,10 @@ def main() -> None:
         help="of a run on an environment that is imported (module:function)",
     )
     skills.add_argument("--stills", action="store_true", help="only the filmstrip")
-    tasks = commands.add_parser("gallery", help="the twelve tasks in one picture")
+    tasks = commands.add_parser("gallery", help="the twelve tasks, or others, in one picture")
+    tasks.add_argument(
+        "--env", nargs="+", metavar="NAME", help="these environments, such as gymnasium:Pendulum-v1"
+    )
     tasks.add_argument("--out", type=Path, required=True, help="picture to write (.png)")
     tasks.add_argument(
         "--size",

@@ -19,7 +19,7 @@ from analysis.stand_ins import StandIn, read
 from envs import DOMAINS
 from experiment.runs import config_of
 from run import build
-from run.cli.console import Parser
+from run.cli.console import Parser, printable
 from run.cli.guard import run_command
 from run.directory import RunDirectory, run_path
 from utils import CONFIGS, Streams, UserError, choose, save_snapshot, weights
@@ -54,9 +54,8 @@ def layers_of(agent: StandIn, network: str, part: str) -> dict[str, StandIn]:
     kinds = [layer.kind for layer in layers.values()]
     if part == "trunk":
         words = f"Linear, LayerNorm (eps {EPS:g}), Tanh"
-        fits = (
-            kinds == ["Linear", "LayerNorm", "Tanh"] and list(layers.values())[1].get("eps") == EPS
-        )
+        eps = list(layers.values())[1].get("eps") if len(layers) > 1 else None
+        fits = kinds == ["Linear", "LayerNorm", "Tanh"] and type(eps) is float and eps == EPS
     else:
         words = "Linear layers with ReLU between them"
         fits = len(kinds) % 2 and all(
@@ -71,11 +70,14 @@ def parameters_of(layer: StandIn, name: str) -> dict[str, torch.Tensor]:
     found = layer.parts("_parameters")
     for key, value in found.items():
         if not (
-            isinstance(value, torch.Tensor)
+            isinstance(key, str)
+            and isinstance(value, torch.Tensor)
             and value.dtype == torch.float32
+            and value.layout == torch.strided
+            and value.device.type == "cpu"
             and torch.isfinite(value).all()
         ):
-            raise UserError(f"{name}.{key} is not a tensor of finite float32 numbers")
+            raise UserError(f"{name}.{key} is not a dense tensor of finite float32 numbers")
     return {f"{name}.{key}": value.detach().clone() for key, value in found.items()}
 
 
@@ -105,7 +107,7 @@ def agent_in(payload: Any) -> StandIn:
     agent, step = (
         payload.get(key) if isinstance(payload, dict) else None for key in ("agent", "_global_step")
     )
-    if not isinstance(agent, StandIn) or type(step) is not int or step < 0:
+    if not isinstance(agent, StandIn) or type(step) is not int or not 0 <= step <= 10**15:
         raise UserError(
             "it holds no agent and _global_step, which pretrain.py of URLB-family code saves"
         )
@@ -197,9 +199,10 @@ def convert(path: Path, given: dict[str, str]) -> tuple[dict[str, Any], StandIn]
 
 def left_out(agent: StandIn) -> list[str]:
     """Networks and optimisers that stay behind."""
+    state = agent.state if isinstance(agent.state, dict) else {}
     return sorted(
-        name
-        for name, value in agent.state.items()
+        str(name)
+        for name, value in state.items()
         if name not in NETWORKS
         and (
             isinstance(value, torch.Tensor)
@@ -241,11 +244,12 @@ def import_release(path: Path, words: list[str], out: Path | None) -> Path:
     save_snapshot(out, **payload)
     spec = payload["spec"]
     print(
-        f"{payload['imported']} at frame {payload['frame']:,}: obs {spec['obs_dim']}, action {spec['action_dim']}, "
-        f"skills {spec['skill_dim']}, hidden {config['learner']['hidden_dim']}\n"
-        f"left out: {', '.join(left_out(agent)) or 'nothing'}\n"
-        f"snapshot: {out}\n"
-        f"fine-tune: python finetune.py agent={payload['agent']} task=... snapshot={out} seed={payload['seed']}"
+        f"{printable(payload['imported'])} at frame {payload['frame']:,}: obs {spec['obs_dim']}, "
+        f"action {spec['action_dim']}, skills {spec['skill_dim']}, hidden {config['learner']['hidden_dim']}\n"
+        f"left out: {printable(', '.join(left_out(agent))) or 'nothing'}\n"
+        f"snapshot: {printable(out)}\n"
+        f"fine-tune: python finetune.py agent={payload['agent']} task=... snapshot={printable(out)} "
+        f"seed={payload['seed']}"
     )
     return out
 

@@ -12,15 +12,16 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.maze.pictures import save_picture
 from analysis.palette import colours, marker
 from experiment.labels import label
-from run.cli.console import Parser
+from run.cli.console import Parser, leave_out
 from run.cli.guard import run_command
-from utils import UserError
+from utils import Unreadable, UserError, first_line
 
 NEEDED = {"domain", "agent", "skills", "coverage", "mi_grid", "command"}
 BOUNDS = {"random": ("random actions", "x"), "uniform": ("uniform states", "+")}
@@ -31,16 +32,33 @@ def read(paths: list[Path]) -> pd.DataFrame:
     frames = []
     for path in paths:
         try:
-            frames.append(pd.read_csv(path))
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{path} cannot be read: {error}; give rows of python -m analysis.figure"
-            ) from error
-        if lacking := NEEDED - set(frames[-1]):
-            raise UserError(
-                f"{path} has no {', '.join(sorted(lacking))}; give rows of python -m analysis.figure"
-            )
+            frames.append(rows_of(path))
+        except Unreadable as error:
+            if len(paths) == 1:
+                raise
+            leave_out(error)
+    if not frames:
+        raise UserError("no row is left to draw; give rows of python -m analysis.figure")
     return pd.concat(frames, ignore_index=True)
+
+
+def rows_of(path: Path) -> pd.DataFrame:
+    try:
+        rows = pd.read_csv(path, dtype={"agent": str, "domain": str, "command": str})
+    except (OSError, ValueError) as error:
+        raise Unreadable(
+            f"{path} cannot be read: {first_line(error)}; give rows of python -m analysis.figure"
+        ) from error
+    if lacking := NEEDED - set(rows):
+        raise Unreadable(
+            f"{path} has no {', '.join(sorted(lacking))}; give rows of python -m analysis.figure"
+        )
+    for name in ("skills", "coverage", "mi_grid"):
+        if not pd.api.types.is_numeric_dtype(rows[name]) or not np.isfinite(rows[name]).all():
+            raise Unreadable(f"{path}: {name} is not a number in every row")
+    if rows.empty or rows[list(NEEDED)].isna().any(axis=None):
+        raise Unreadable(f"{path} has no rows, or empty cells in them")
+    return rows
 
 
 def name_of(row: pd.Series) -> str:

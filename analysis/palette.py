@@ -7,7 +7,6 @@ beyond the paper. Markers tell them apart too.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 
 from experiment.labels import shown
@@ -17,13 +16,11 @@ from experiment.labels import shown
 CHANGES = ("#004488", "#DDAA33", "#BB5566", "#6699CC", "#997700", "#EE99AA")
 
 
-@functools.cache
 def palette() -> dict[str, str]:
     """The colour of each family of methods."""
     return {show["family"]: show["colour"] for show in shown().values() if "colour" in show}
 
 
-@functools.cache
 def markers() -> dict[str, str]:
     """The marker of each family of methods."""
     return {show["family"]: show["marker"] for show in shown().values() if "marker" in show}

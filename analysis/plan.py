@@ -8,6 +8,7 @@ from __future__ import annotations
 from experiment.board import NOUNS
 from experiment.definition import Experiment, load, names
 from experiment.runs import Run
+from run.cli import own
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from utils import plural
@@ -53,8 +54,14 @@ def main() -> None:
         "for every run (preset=cpu, run_root=DIR)",
     )
     parser.add_argument("--missing", action="store_true", help="leave out what is finished")
+    own.add_option(parser)
     args = parser.parse_intermixed_args()
-    run_command(lambda: plan(load(args.words), missing_only=args.missing))
+
+    def task() -> None:
+        own.use(args.config_dir)
+        plan(load(args.words), missing_only=args.missing)
+
+    run_command(task)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,25 @@ where it has none, from results/.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from analysis import html, maze_tradeoff
+from analysis import dashboard, html, maze_tradeoff
 from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
+from analysis.media import read_note
 from analysis.scores import conflicts
 from analysis.scores import figures as score_figures
-from analysis.table import aggregates, headline, make_figures, make_tables
+from analysis.table import aggregates, headline, make_figures, make_tables, shown_of
 from analysis.text import markdown_records, short_commit
-from experiment.definition import names, read, split_words
-from run.cli.console import Parser
+from experiment.definition import load, names, read, split_words
+from run.cli import own
+from run.cli.console import Parser, at_least, leave_out, printable
 from run.cli.guard import run_command
 from run.results import git_state
-from utils import RESULTS, UserError, write_text
+from utils import RESULTS, Unreadable, UserError, write_text
 
+PAPER = ("URLB", "Ablations", "Conflict", "Mazes", "Theory", "The paper against itself")
 FILMS = 12  # at most so many are put into the page
 FILM_BYTES = 30_000_000  # of all of them together
 THEORY = {
@@ -34,6 +38,7 @@ CAPTIONS = {
     "aggregate": "Aggregate scores of all complete seeds, with bootstrap intervals.",
     "profiles": "Share of runs above each score.",
     "curves": "Scores over frames of fine-tuning, per task.",
+    "returns_over_frames": "Returns over frames of fine-tuning, per task, with intervals over seeds.",
     "bars": "Episode returns per task; hatched: the paper's.",
 }
 
@@ -45,10 +50,16 @@ def of_kind(*kinds: str) -> list[str]:
     return [name for name in names() if read(name)["figure"].get("kind") in kinds]
 
 
+def paper_of(name: str) -> str | None:
+    """The table of the paper that an experiment stands beside."""
+    return read(name)["figure"].get("paper")
+
+
 def commands(name: str, script: str) -> str:
+    where = "".join(f"{word} " for word in own.options())
     return html.command(
-        f"python -m analysis.plan experiment={name}",
-        f"python -m analysis.{script} experiment={name}",
+        f"python -m analysis.plan {where}experiment={name}",
+        f"python -m analysis.{script} {where}experiment={name}",
     )
 
 
@@ -64,7 +75,23 @@ def provenance(found: Gathered) -> str:
         )
     )
     devices = ", ".join(sorted(set(rows["device"])))
-    return f'<p class="note">{len(rows)} finished runs on {devices}; commit {commits}.</p>'
+    return note(f"{len(rows)} finished runs on {devices}; commit {commits}.")
+
+
+def note(text: str) -> str:
+    return f'<p class="note">{html.escape(text)}</p>'
+
+
+def heading(name: str, title: str) -> str:
+    return f'<h3 id="{html.escape(name)}">{html.escape(f"{name}: {title}")}</h3>'
+
+
+def shown(path: Path, caption: str, root: Path) -> str:
+    """A picture or a film from a run_root, or a line that says why not."""
+    try:
+        return html.picture(path, caption, root)
+    except Unreadable as error:
+        return note(leave_out(error))
 
 
 def scores_section(name: str, words: list[str], root: Path) -> str:
@@ -74,15 +101,13 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
     if found is None and not name.startswith("table_"):
         return ""
     gathered = found or nothing()
-    parts = [
-        f'<h3 id="{name}">{html.escape(name)}: {html.escape(entry["title"])}</h3>',
-        commands(name, "table"),
-    ]
+    parts = [heading(name, entry["title"]), commands(name, "table")]
     if found is not None:
         parts.append(provenance(found))
-    made = make_tables(entry["figure"]["paper"], entry["title"], gathered)
+    has = shown_of(load([f"experiment={name}", *words])) if found is not None else None
+    made = make_tables(entry["figure"].get("paper"), entry["title"], gathered, has)
     numbers, gaps = aggregates(gathered)
-    figures = make_figures(entry["figure"]["paper"], gathered, numbers)
+    figures = make_figures(entry["figure"].get("paper"), gathered, numbers)
     parts += [html.picture(figure, CAPTIONS[part]) for part, figure in figures.items()]
     parts += [
         html.fold(
@@ -95,7 +120,7 @@ def scores_section(name: str, words: list[str], root: Path) -> str:
     if len(numbers.get("improvement", ())):  # a single method has nobody to be better than
         text = markdown_records(numbers["improvement"].round(3).astype(str).to_dict("records"))
         parts.append(html.fold("Probability of improvement", html.prose(text)))
-    if said := headline(entry["figure"]["paper"], numbers):
+    if said := headline(entry["figure"].get("paper"), numbers):
         parts.append(html.fold("AMPED's gains by IQM", html.prose(said)))
     missing = [*gathered.gaps, *gaps]
     return "".join(parts) + (
@@ -135,33 +160,34 @@ def maze_section(root: Path) -> str:
         else []
     )
     for name in of_kind("table", "skills", "bars", "evolution"):
-        picture, own = (folder / f"{name}.png" for folder in (RESULTS / "maze", root / "figures"))
-        picture = own if own.exists() else picture
-        parts.append(
-            f'<h3 id="{name}">{html.escape(name)}: {html.escape(read(name)["title"])}</h3>'
-        )
+        title = read(name)["title"]
+        parts.append(heading(name, title))
         parts.append(html.command(f"python -m analysis.figure experiment={name}"))
+        picture, base = first_of(f"maze/{name}.png", f"figures/{name}.png", root)
         if not picture.exists():
-            parts.append('<p class="note">Not made yet.</p>')
+            parts.append(note("Not made yet."))
             continue
-        parts.append(html.picture(picture, read(name)["title"]))
-        if picture.with_suffix(".md").exists():
-            parts.append(
-                html.fold(
-                    "Table", html.prose(picture.with_suffix(".md").read_text().partition("\n")[2])
-                )
-            )
+        parts.append(shown(picture, title, base))
+        if (table := picture.with_suffix(".md")).exists():
+            try:
+                text = read_note(table, base).partition("\n")[2]
+                parts.append(html.fold("Table", html.prose(text)))
+            except Unreadable as error:
+                parts.append(note(leave_out(error)))
     return "".join(parts)
+
+
+def first_of(shipped: str, mine: str, root: Path) -> tuple[Path, Path]:
+    """The file of a run_root where there is one, else the shipped one, each with where it must
+    lie."""
+    return (root / mine, root) if (root / mine).exists() else (RESULTS / shipped, RESULTS)
 
 
 def theory_section(root: Path) -> str:
     parts = []
     for name, caption in THEORY.items():
-        shipped, own = (folder / "theory" / f"{name}.png" for folder in (RESULTS, root))
-        parts += [
-            html.command(f"python -m analysis.{name}"),
-            html.picture(own if own.exists() else shipped, caption),
-        ]
+        picture, base = first_of(f"theory/{name}.png", f"theory/{name}.png", root)
+        parts += [html.command(f"python -m analysis.{name}"), shown(picture, caption, base)]
     return "".join(parts)
 
 
@@ -169,22 +195,22 @@ def skills_section(root: Path) -> str:
     """The last picture of each maze run, and films."""
     last: dict[Path, tuple[int, Path]] = {}  # run directory -> frame and picture
     for path in root.glob("pretrain/*/*/*/seed_*/skills_*.png"):
-        frame = int(path.stem.partition("_")[2])
-        last[path.parent] = max(last.get(path.parent, (-1, path)), (frame, path))
+        if frame := re.fullmatch(r"skills_([0-9]{1,15})", path.stem):
+            last[path.parent] = max(last.get(path.parent, (-1, path)), (int(frame[1]), path))
     parts = [
-        html.picture(path, f"{path.parent.relative_to(root / 'pretrain')}, frame {frame:,}")
+        shown(path, f"{path.parent.relative_to(root / 'pretrain')}, frame {frame:,}", root)
         for frame, path in sorted(last.values(), key=lambda each: each[1])
     ]
-    films: list[Path] = []
+    films: list[str] = []
     rest: list[Path] = []
     size = 0
-    for path in sorted(
-        [*root.glob("**/*.mp4")], key=lambda path: path.stat().st_mtime, reverse=True
-    ):
-        size += path.stat().st_size
-        fits = len(films) < FILMS and size <= FILM_BYTES
-        (films if fits else rest).append(path)
-    parts += [html.picture(path, str(path.relative_to(root))) for path in films]
+    for path in sorted(root.glob("**/*.mp4"), key=lambda path: path.lstat().st_mtime, reverse=True):
+        size += path.lstat().st_size
+        if len(films) < FILMS and size <= FILM_BYTES:
+            films.append(shown(path, str(path.relative_to(root)), root))
+        else:
+            rest.append(path)
+    parts += films
     parts += [
         html.picture(path, caption)
         for path, caption in (
@@ -203,7 +229,7 @@ def runs_section(root: Path) -> str:
     """What python -m analysis.collect finds: every finished run, whatever experiment it belongs
     to."""
     rows = settings(collected(root))
-    shown = (
+    listed = (
         html.fold(
             f"{len(rows)} settings", html.prose(markdown_records(rows)), unfolded=len(rows) <= 20
         )
@@ -211,7 +237,7 @@ def runs_section(root: Path) -> str:
         else ""
     )
     return html.command(f"python -m analysis.collect run_root={root}") + (
-        shown or '<p class="note">No finished run.</p>'
+        listed or note("No finished run.")
     )
 
 
@@ -240,15 +266,19 @@ def make(words: list[str], out: Path) -> Path:
     tables = of_kind("scores")
     first = [name for name in ("table_urlb", *tables) if name in tables]
     sections = {
+        "Your runs": dashboard.section(root) if root.is_dir() else "",
+        "Your tables": "".join(
+            scores_section(name, words, root) for name in tables if paper_of(name) is None
+        ),
         "URLB": "".join(
             scores_section(name, words, root)
             for name in dict.fromkeys(first)
-            if read(name)["figure"]["paper"] == "urlb"
+            if paper_of(name) == "urlb"
         ),
         "Ablations": "".join(
             scores_section(name, words, root)
             for name in tables
-            if read(name)["figure"]["paper"] != "urlb"
+            if paper_of(name) not in ("urlb", None)
         ),
         "Conflict": conflict_section(words, root),
         "Mazes": maze_section(root),
@@ -257,6 +287,13 @@ def make(words: list[str], out: Path) -> Path:
         "Runs": runs_section(root),
         "The paper against itself": paper_section(),
     }
+    if root.is_dir():  # own runs first, the paper folded below them
+        sections |= {
+            heading: html.fold("show", content)
+            for heading, content in sections.items()
+            if heading in PAPER and content
+        }
+    sections = {heading: content for heading, content in sections.items() if content}
     state = git_state()
     lead = (
         "Adaptive multi-objective projection for balancing exploration and skill diversification: the paper's "
@@ -287,8 +324,27 @@ def main() -> None:
         "your runs were given, as python -m analysis.plan takes them",
     )
     parser.add_argument("--out", type=Path, default=Path("report"), help="directory (%(default)s)")
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="a live page of your runs on this machine, until Ctrl-C",
+    )
+    parser.add_argument(
+        "--port", type=at_least(0, 65535), default=8765, help="of --serve (%(default)s)"
+    )
+    own.add_option(parser)
     args = parser.parse_intermixed_args()
-    run_command(lambda: print(f"report: {make(args.words, args.out)}"))
+
+    def task() -> None:
+        own.use(args.config_dir)
+        if args.serve:
+            from analysis import serve  # the only file that listens to anybody
+
+            root = Path(split_words(args.words).get("run_root", "runs"))
+            return serve.serve(root, args.port)
+        print(f"report: {printable(make(args.words, args.out))}")
+
+    run_command(task)
 
 
 if __name__ == "__main__":

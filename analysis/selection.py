@@ -10,7 +10,7 @@ agreement with the oracle's best skill.
 from __future__ import annotations
 
 import argparse
-import csv
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from scipy.stats import norm
 
 from analysis.choices import load_choices
 from analysis.text import markdown_records
-from run.cli.console import Parser
+from run.cli.console import Parser, leave_out, printable
 from run.cli.guard import run_command
-from utils import UserError, read_json, write_text
+from run.files import Damaged, read_log, read_result
+from utils import Unreadable, UserError, write_text
 
 SELECTORS = ("selector", "selector_release")
 REGIMES = (*SELECTORS, "switching", "single skill", "oracle best")
@@ -37,27 +38,43 @@ def read_runs(variant: Path) -> dict[str, dict[int, dict[str, Any]]]:
     directory."""
     found: dict[str, dict[int, dict[str, Any]]] = {regime: {} for regime in REGIMES}
     for path in sorted(variant.glob("*/seed_*/result.json")):
-        result, regime = read_json(path), path.parts[-3].partition("@")[0]
-        row = {
-            "task": result["task"],
-            "frames": result["frame"],
-            "score": result["score"],
-            "spread": result["final"]["return_std"],
-            "run": path.parent,
-        }
-        if regime == "oracle":
-            best = result["best"]
-            found["single skill"][result["seed"]] = row
-            found["oracle best"][result["seed"]] = {
-                **row,
-                "score": best["return_mean"],
-                "spread": best["return_std"],
-                "best": best["skill"],
-                "count": len(result["per_skill"]),
-            }
-        elif regime in found:
-            found[regime][result["seed"]] = row
+        try:
+            add(found, path.parent)
+        except Unreadable as error:
+            leave_out(f"{path.parent}: {error}")
     return found
+
+
+def add(found: dict[str, dict[int, dict[str, Any]]], run: Path) -> None:
+    """A finished run, with all that the tables take from its files."""
+    result, regime = read_result(run), run.parts[-2].partition("@")[0]
+    if result is None or regime not in (*found, "oracle"):
+        return
+    seed = result["seed"]
+    row: dict[str, Any] = {
+        "task": str(result["task"]),
+        "frames": result["frame"],
+        "score": result["score"],
+        "spread": result["final"]["return_std"],
+        "run": run,
+    }
+    if regime == "oracle":
+        best, skills = result.get("best"), result.get("per_skill")
+        if not best or not skills:
+            raise Damaged("result.json has no skills")
+        found["single skill"][seed] = row
+        found["oracle best"][seed] = {
+            **row,
+            "score": best["return_mean"],
+            "spread": best["return_std"],
+            "best": best["skill"],
+            "per_skill": skills,
+        }
+    elif regime in SELECTORS:
+        metrics, chosen = last_metrics(run), load_choices(run, "evaluation")
+        found[regime][seed] = row | {"metrics": metrics, "chosen": chosen}
+    else:
+        found[regime][seed] = row
 
 
 def expected_maximum(count: int) -> float:
@@ -73,9 +90,9 @@ def luck_rows(runs: dict[str, dict[int, dict[str, Any]]]) -> list[dict[str, str]
     fine-tuning?"""
     rows = []
     for seed, each in runs["oracle best"].items():
-        skills = read_json(each["run"] / "result.json")["per_skill"]
         zero_shot, final = (
-            np.array([skill[key] for skill in skills]) for key in ("zero_shot", "return_mean")
+            np.array([skill[key] for skill in each["per_skill"]])
+            for key in ("zero_shot", "return_mean")
         )
         equal = final.mean() + expected_maximum(len(final)) * final.std(ddof=1)
         rows.append(
@@ -92,16 +109,17 @@ def luck_rows(runs: dict[str, dict[int, dict[str, Any]]]) -> list[dict[str, str]
     return rows
 
 
-def agreement(run: Path, best: int) -> float:
+def agreement(choices: np.ndarray, best: int) -> float:
     """Share of the last evaluation's steps at which the selector chose the oracle's best skill."""
-    choices = load_choices(run, "evaluation")
-    return float((choices[choices >= 0] == best).mean())
+    played = choices[choices >= 0]
+    return float((played == best).mean()) if played.size else math.nan
 
 
 def last_metrics(run: Path) -> dict[str, float]:
-    with (run / "train.csv").open() as file:
-        row = list(csv.DictReader(file))[-1]
-    return {name: float(row[key]) for key, name in METRICS.items()}
+    rows = read_log(run / "train.csv")
+    if not rows or not METRICS.keys() <= rows[-1].keys():
+        raise Damaged(f"train.csv has no {', '.join(METRICS)}")
+    return {name: float(rows[-1][key] or "nan") for key, name in METRICS.items()}
 
 
 def score_row(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> dict[str, str]:
@@ -132,8 +150,8 @@ def choice_rows(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> li
     for regime in SELECTORS:
         for seed, each in runs[regime].items():
             best = runs["oracle best"].get(seed)
-            metrics = {name: f"{value:.2f}" for name, value in last_metrics(each["run"]).items()}
-            agreed = f"{agreement(each['run'], best['best']):.2f}" if best else "-"
+            metrics = {name: f"{value:.2f}" for name, value in each["metrics"].items()}
+            agreed = f"{agreement(each['chosen'], best['best']):.2f}" if best else "-"
             rows.append(
                 {
                     "task": each["task"],
@@ -142,7 +160,7 @@ def choice_rows(variant: Path, runs: dict[str, dict[int, dict[str, Any]]]) -> li
                     "seed": str(seed),
                     **metrics,
                     "agreement with the best skill": agreed,
-                    "chance": f"{1 / best['count']:.2f}" if best else "-",
+                    "chance": f"{1 / len(best['per_skill']):.2f}" if best else "-",
                 }
             )
     return rows
@@ -180,7 +198,7 @@ def write(variants: list[Path], out: Path | None) -> None:
     text, rows, missing = report(variants)
     print(text)
     for line in missing:
-        print(f"missing: {line}")
+        print(f"missing: {printable(line)}")
     if out:
         write_text(out / "selection.md", text)
         lines = [",".join(rows[0]), *(",".join(f'"{v}"' for v in row.values()) for row in rows)]

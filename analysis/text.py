@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from run.cli.console import printable
+
 
 def markdown_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, right_from: int | None = None
 ) -> str:
     """A Markdown table. Columns from number `right_from` on are set to the right, as numbers are;
-    a | inside a cell is escaped."""
+    a | inside a cell is escaped, and a cell is one line."""
     left = len(head) if right_from is None else right_from
     rule = ["---" if column < left else "---:" for column in range(len(head))]
     lines = [head, rule, *rows]
     return "\n".join(
-        "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines
+        "| " + " | ".join(printable(cell).replace("|", r"\|") for cell in line) + " |"
+        for line in lines
     )
 
 

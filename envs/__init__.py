@@ -5,6 +5,7 @@ import importlib
 import dm_env
 
 from envs.base import Env, NotRestorable, check_repeat, check_seed
+from envs.tasks import register
 
 __all__ = ["DOMAINS", "TASKS", "Env", "NotRestorable", "make"]
 
@@ -48,8 +49,7 @@ def make(name: str, *, seed: int, obs_type: str = "states", action_repeat: int =
     return _from_function(kind, rest, seed, action_repeat)
 
 
-# dm_control and gymnasium are imported only when asked for: they take a second, and either may be
-# absent.
+# dm_control is imported only when asked for: it takes a second.
 
 
 def _task(name: str, seed: int, action_repeat: int) -> Env:
@@ -91,3 +91,6 @@ def _from_function(module: str, function: str, seed: int, action_repeat: int) ->
                 "it must return a dm_env.Environment or a gymnasium.Env"
             )
     return Adapter(build, seed=seed, native=native, action_repeat=action_repeat)
+
+
+register(TASKS)

@@ -102,7 +102,7 @@ class Renderer:
         if hasattr(native, "physics"):
             return self._draw(native.physics.model.ptr, native.physics.data.ptr)
         if getattr(native, "render_mode", None) == "rgb_array":
-            return self._fit(native.render())
+            return self._fit(self._ask(native))
         raise UserError(
             f"{type(native).__name__} cannot be drawn: it has no MuJoCo physics; a gymnasium environment "
             'must be made with render_mode="rgb_array" (envs: some.module:function)'
@@ -174,6 +174,24 @@ class Renderer:
         self._drawer = self._scene = self._model = None
 
     # ---- environments that draw themselves
+
+    @staticmethod
+    def _ask(native: Any) -> np.ndarray:
+        """What gymnasium draws with may not be installed (pygame for the classic ones)."""
+        name = getattr(getattr(native, "spec", None), "id", type(native).__name__)
+        try:
+            picture = native.render()
+        except Exception as error:
+            line = (
+                str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            )
+            raise UserError(
+                f"{name} cannot be drawn: {line}; install what it draws with (gymnasium says what), "
+                "or go without pictures"
+            ) from error
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise UserError(f"{name} cannot be drawn: render() gave {type(picture).__name__}")
+        return picture
 
     def _fit(self, picture: np.ndarray) -> np.ndarray:
         """The whole picture at our size, with bars where the shape differs."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from experiment import paper
 from experiment.graph import finished
 from experiment.runs import Run
-from utils import UserError, read_json
+from run.files import Damaged, read_result
 
 
 class Cost(NamedTuple):
@@ -61,11 +61,11 @@ def measured(runs: Iterable[Run]) -> dict[tuple, float]:
     for run in runs:
         if finished(run.path):
             try:
-                found.setdefault(kind(run), []).append(
-                    float(read_json(run.path / "result.json")["wall_seconds"])
-                )
-            except (UserError, KeyError, TypeError, ValueError):
+                result = read_result(run.path)
+            except Damaged:
                 continue  # named by analysis.collect
+            if result is not None:
+                found.setdefault(kind(run), []).append(result["wall_seconds"])
     return {name: statistics.mean(seconds) / 3600 for name, seconds in found.items()}
 
 

@@ -5,7 +5,7 @@ and directory.
     grid: {domain: tree_maze, skill_dim: [5, 10], seed: [1, 2]}                    every combination; or a list of grids
     preset: cpu, or {name: cpu, num_train_frames: 1250000}                         the size; preset= replaces all of it
     finetune: {task: all}                                                          optional: fine-tunings after each run
-    figure: {kind: ..., ...}                                                       how to show them
+    figure: {kind: ..., ...}                                                       how to show them; optional: a table
 
 A method's list, seed: [1, 2, 3], leaves it those points of the grid; its `finetune` holds words for
 finetune.py alone. Methods that differ in nothing but those share their pre-trainings.
@@ -25,12 +25,13 @@ from omegaconf.errors import OmegaConfBaseException
 from experiment.labels import label
 from experiment.runs import Run, as_word, finetuning, pretraining, tasks, tasks_of
 from experiment.shapes import SHAPES, as_list
+from run.cli import own
 from run.cli.guard import one_line
 from run.cli.words import nearest, parse_value
 from run.directory import RunDirectory
-from utils import CONFIGS, UserError, choose
+from utils import UserError, choose
 
-KEYS, OPTIONAL = ("title", "preset", "methods", "grid", "figure"), ("finetune",)
+KEYS, OPTIONAL = ("title", "preset", "methods", "grid"), ("figure", "finetune")
 # Kinds of figures that analysis.table makes; the others are of mazes (analysis.figure).
 SCORE_KINDS = ("scores", "conflict")
 OF_ONE_PHASE = ("num_train_frames", "snapshots")  # what both phases have, each its own
@@ -57,14 +58,13 @@ class Experiment(NamedTuple):
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
+    return list(own.yamls("experiment"))
 
 
 def read(name: str) -> dict[str, Any]:
     """One of configs/experiment, or a yaml file of the user's own."""
-    own = name.endswith(".yaml")
-    path = Path(name) if own else CONFIGS / "experiment" / f"{name}.yaml"
-    if not path.exists() or (not own and name not in names()):
+    path = Path(name) if name.endswith(".yaml") else own.yamls("experiment").get(name)
+    if path is None or not path.exists():
         raise UserError(
             f"experiment={name} is not known; choose from {', '.join(names())}, or give a FILE.yaml"
             + nearest(name, names())
@@ -83,7 +83,7 @@ def read(name: str) -> dict[str, Any]:
     for key, (words, fits) in SHAPES.items():
         if key in found and not fits(found[key]):
             raise UserError(f"{path}: {key} is {words}, and nothing else")
-    return found
+    return {"figure": {"kind": "scores"}, **found}
 
 
 def split_words(words: list[str]) -> Words:

@@ -16,8 +16,11 @@ from experiment import definition as experiment
 from experiment.definition import Experiment
 from experiment.job import Command
 from experiment.runs import Run
+from run.cli import own
+from run.cli.console import printable
 from run.cli.words import parse_value
-from utils import CONFIGS, ROOT, UserError, choose, read_json
+from run.files import Damaged, read_config, read_result
+from utils import CONFIGS, ROOT, UserError, choose
 
 CLUSTERS = CONFIGS / "cluster"
 
@@ -78,11 +81,9 @@ def damage(path: Path) -> str:
     """Why a run that looks finished is not: its result.json holds no result. Empty if it does. The
     file is never removed here."""
     try:
-        read_json(path / "result.json")["wall_seconds"]
-    except UserError as error:
-        return str(error)
-    except (KeyError, TypeError):
-        return f"{path / 'result.json'} holds no result; remove it to run that again"
+        read_result(path)
+    except Damaged as error:
+        return f"{path}: {error}; remove it to run that again"
     return ""
 
 
@@ -125,7 +126,7 @@ def last_line(path: Path) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return printable(next((line.strip() for line in reversed(lines) if line.strip()), ""))
 
 
 # ------------------------------------------------------------------------------------- how to start
@@ -138,14 +139,15 @@ def threads(run: Run, share: int) -> int:
     if preset.get("num_threads") or any(word.startswith("num_threads=") for word in run.words):
         return run.config["num_threads"]
     try:
-        return yaml.safe_load((run.path / "config.yaml").read_text())["num_threads"]
-    except (OSError, yaml.YAMLError, TypeError, KeyError):
-        return max(1, share)
+        before = read_config(run.path)
+    except Damaged:
+        before = None  # the run itself will say so
+    return (before or {}).get("num_threads") or max(1, share)
 
 
 def command(run: Run, share: int) -> Command:
     return Command(
-        [sys.executable, str(ROOT / f"{run.phase}.py"), *run.words],
+        [sys.executable, str(ROOT / f"{run.phase}.py"), *own.options(), *run.words],
         str(log_of(run).absolute()),
         threads(run, share),
     )

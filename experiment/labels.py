@@ -6,11 +6,12 @@ An agent's yaml says so itself under `agent.show`; the run does not see it.
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from utils import CONFIGS
+from run.cli import own
 
 # Rows of tables that are no agent: changes of one, rules of choosing skills, the paper's own names.
 CHANGES = {
@@ -30,14 +31,18 @@ CHANGES = {
 }
 
 
-@functools.cache
 def shown() -> dict[str, dict[str, Any]]:
     """agent -> label, family, colour, marker, as far as its own yaml says; an agent that says
     nothing has its own name."""
+    return _shown(tuple(own.yamls("agent").items()))
+
+
+@functools.cache
+def _shown(yamls: tuple[tuple[str, Path], ...]) -> dict[str, dict[str, Any]]:
     found = {}
-    for path in sorted((CONFIGS / "agent").glob("*.yaml")):
+    for name, path in yamls:
         show = yaml.safe_load(path.read_text())["agent"].get("show", {})
-        found[path.stem] = {"label": path.stem, "family": path.stem, **show}
+        found[name] = {"label": name, "family": name, **show}
     return found
 
 

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from experiment.labels import label
 from run import build
+from run.cli import own
 from run.cli.schema import require_valid, resolve
 from run.cli.words import check_words, parse_value, quote_words
 from run.directory import RunDirectory, run_path, variant_name
@@ -49,7 +50,7 @@ class Run(NamedTuple):
 
     @property
     def command(self) -> str:
-        return shlex.join(["python", f"{self.phase}.py", *self.words])
+        return shlex.join(["python", f"{self.phase}.py", *own.options(), *self.words])
 
     @property
     def state(self) -> str:
@@ -85,16 +86,17 @@ def order(words: dict[str, str]) -> list[str]:
 def compose(words: list[str], phase: str = "pretrain") -> DictConfig:
     check_words(words)
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return hydra.compose(phase, words)
+        return hydra.compose(phase, [*words, *own.search_words()])
+
+
+def tasks() -> dict[str, dict[str, str]]:
+    """Every task by its name, with its name, domain and environment."""
+    return _tasks(tuple(own.yamls("task").values()))
 
 
 @functools.cache
-def tasks() -> dict[str, dict[str, str]]:
-    """Every task by its name, with its name, domain and environment."""
-    found = [
-        yaml.safe_load(path.read_text())["task"]
-        for path in sorted((CONFIGS / "task").glob("*.yaml"))
-    ]
+def _tasks(paths: tuple[Path, ...]) -> dict[str, dict[str, str]]:
+    found = [yaml.safe_load(path.read_text())["task"] for path in paths]
     return {task["name"]: task for task in found}
 
 
@@ -102,8 +104,14 @@ def tasks_of(domain: str) -> list[str]:
     return [name for name, task in tasks().items() if task["domain"] == domain]
 
 
-@functools.lru_cache(maxsize=512)
 def composed(phase: str, words: tuple[str, ...]) -> tuple[dict[str, Any], torch.device]:
+    return _composed(phase, words, own.directory())
+
+
+@functools.lru_cache(maxsize=512)
+def _composed(
+    phase: str, words: tuple[str, ...], _: Path | None
+) -> tuple[dict[str, Any], torch.device]:
     return build.settle_machine(resolve(compose(list(words), phase)))
 
 

@@ -111,9 +111,16 @@ def records(folder: Path) -> Iterator[tuple[str, int, list[str]]]:
     """Job name, index in its array and the runs inside, for everything that was ever submitted,
     oldest first."""
     for path in sorted(folder.glob("*.json")):
-        for number, packs in enumerate(read_json(path)["arrays"]):
-            for index, runs in enumerate(packs):
-                yield f"{path.stem}.{number}", index, runs
+        arrays: Any = read_json(path).get("arrays")
+        try:
+            found = [
+                (f"{path.stem}.{number}", index, [str(run) for run in runs])
+                for number, packs in enumerate(arrays)
+                for index, runs in enumerate(packs)
+            ]
+        except TypeError as error:
+            raise UserError(f"{path} is no record of a sweep; move it away") from error
+        yield from found
 
 
 def tasks(runs: list[Run]) -> dict[str, Task | None]:

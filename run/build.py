@@ -16,9 +16,10 @@ import envs
 from agent.base import Objective, TaskReward
 from agent.keys import keys_of
 from agent.learners.adaptation import Adaptation
-from agent.learners.compiled import Capture, Compiled, Graphed
+from agent.learners.compiled import Capture, Compiled
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
+from agent.learners.recorded import Graphed
 from agent.learners.surgery import ProjectConflict, SumGradients
 from agent.parts.draws import Draws
 from agent.skills.regimes import make_skills
@@ -30,11 +31,13 @@ from run import data, video
 from run.cli import schema
 from run.cli.schema import SURGERIES
 from run.directory import RunDirectory
+from run.identity import config_of
 from run.logger import Logger
+from run.longer import go_on_from, shorter_run
 from run.loop import Runner
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
-from utils import Streams, UserError, first_line, load_weights, out_of_memory, stream_seed
+from utils import Streams, UserError, first_line, fitting, load_weights, out_of_memory, stream_seed
 
 World = envs.Env | Lanes  # one episode at a time, or many side by side
 COMPILED_WIDTH, COMPILED_UPDATES = 256, 20_000  # compile=auto: networks up to, runs from
@@ -299,7 +302,8 @@ def make_parts(
             memory = with_older(memory, older, config, skills, rng)
         require_memory(memory.nbytes)
     if snapshot is not None:
-        learner.warm_start(snapshot["learner"], snapshot.get("optimizers"))
+        with fitting(config["snapshot"] or "the snapshot"):
+            learner.warm_start(snapshot["learner"], snapshot.get("optimizers"))
     return Parts(env, eval_envs, skills, learner, objective, memory, rng)
 
 
@@ -356,9 +360,12 @@ def run(
     directory = RunDirectory(path, config)
     directory.check()
     if directory.finished:
-        print(f"{path} is finished; nothing to do", flush=True)
+        directory.tidy()
+        directory.say_finished()
         return path
-    config = directory.config = settle_compile(config, directory.stored())
+    shorter = shorter_run(directory)
+    stored = config_of(shorter) if shorter else directory.stored()
+    config = directory.config = settle_compile(config, stored)
     with enough_memory(config):
         return _run(
             config,
@@ -367,6 +374,7 @@ def run(
             env_name,
             info or {},
             draw_paths,
+            shorter,
         )
 
 
@@ -393,6 +401,7 @@ def _run(
     env_name: str,
     info: dict[str, Any],
     draw_paths: DrawPaths | None,
+    shorter: Path | None,
 ) -> Path:
     path = directory.path
     if config["save_video"]:
@@ -401,8 +410,10 @@ def _run(
     logger = None
     try:
         if directory.finished:  # by another process, while this one was being built
-            print(f"{path} is finished; nothing to do", flush=True)
+            directory.say_finished()
             return path
+        if shorter:
+            go_on_from(shorter, directory)
         logger = Logger(
             path,
             use_tb=config["use_tb"],

@@ -13,10 +13,11 @@ from typing import Any
 
 import yaml
 
-from agent.base import MOVED
-from agent.keys import keys_of
-from run.cli.schema import LEARNERS, flatten
-from run.settings import NAME, RunSettings, is_name
+from agent import zoo
+from run.cli.console import printable
+from run.files import Damaged, read_config
+from run.identity import differences, of_the_method, only_fitting, snapshots_below, unused
+from run.settings import NAME, is_name
 from utils import Unreadable, UserError, load_torch, remove_halves, save_torch, write_text
 
 CHECKPOINT_FORMAT = 2  # 1: version 0.1, whose optimisers kept their moments as one vector
@@ -49,6 +50,10 @@ SILENT = {
     "use_wandb",
     "wandb_project",
     "checkpoint_every_frames",
+    "keep_checkpoint",
+    "eval_every_frames",  # evaluations draw from streams of their own
+    "log_every_frames",
+    "snapshots",
     "save_replay",
     "save_video",
     "video_episodes",
@@ -56,52 +61,27 @@ SILENT = {
     "skills.workers",
     "overrides",  # the words of the command, which a run keeps and which may come in any order
 }
-# Keys that came later, with what every run had before there was such a key.
-LATER = {
-    "replay.running_episode": True,
-    "preset.ddpg.running_episode": True,
-    "agent.objective.numerics": "logsumexp",
-    "agent.objective.prototype_norm": "gradient",
-    "agent.objective.contrast_net": "projected",
-    "learner.presquash": 0.0,
-    "save_replay": False,
-    "adapt.name": "urlb",
-    "adapt.warmup": "uniform",
-    "adapt.actor": True,
-    "adapt.moments": False,
-    "adapt.critic_first": 0,
-    "adapt.actor_lr": 1.0,
-    "adapt.pull": 0.0,
-    "data.name": "none",
-    "data.file": None,
-    "data.share": 0.0,
-    "data.offline_updates": 0,
-    "data.skill": "stored",
-}
+# Silent since version 0.3: the directories of older runs may have them in their names.
+ONCE_NAMED = {"eval_every_frames", "log_every_frames", "snapshots"}
 # Fixed until a run ends: they may move bits, or decide what a checkpoint holds.
 PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs", "save_replay"}
 
 
-def of_the_method(key: str, config: dict[str, Any]) -> bool:
-    """Fine-tuning looks for the pre-training that had the same ones: keys of the agent and of
-    surgery, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
-    pre-training among the learner's."""
-    section, _, last = key.partition(".")
-    if section in ("agent", "surgery") or key in ("learner", "reading"):
-        return True
-    if section == "learner":
-        return last in LEARNERS[config["learner"]["name"]].shapes_pretraining
-    return key in config and not isinstance(config[key], dict) and key not in keys_of(RunSettings)
-
-
-def variant_name(config: dict[str, Any], overrides: list[str], *, method_only: bool = False) -> str:
+def variant_name(
+    config: dict[str, Any],
+    overrides: list[str],
+    *,
+    method_only: bool = False,
+    silent: set[str] = SILENT,
+) -> str:
     """`cpu`, or `cpu,beta=0`: the preset plus what was overridden, in a fixed order."""
     parts = []
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if (
-            key in PLACED | SILENT
+            key in PLACED | silent
             or key.startswith("hydra")
+            or unused(key, config)
             or (method_only and not of_the_method(key, config))
         ):
             continue
@@ -124,8 +104,17 @@ def skills_name(config: dict[str, Any]) -> str:
 
 def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
     """runs/pretrain/<domain>/<agent>/<variant>/seed_<n> or
-    runs/finetune/<task>/<agent>/<variant>/<skills>/seed_<n>."""
-    parts = [config["agent"]["name"], config["variant"] or variant_name(config, overrides)]
+    runs/finetune/<task>/<agent>/<variant>/<skills>/seed_<n>. A run that was begun when more keys
+    were part of the variant stays where it is."""
+    path = _path(config, config["variant"] or variant_name(config, overrides))
+    older = _path(
+        config, config["variant"] or variant_name(config, overrides, silent=SILENT - ONCE_NAMED)
+    )
+    return older if older != path and older.exists() and not path.exists() else path
+
+
+def _path(config: dict[str, Any], variant: str) -> Path:
+    parts = [config["agent"]["name"], variant]
     if config["phase"] == "pretrain":
         parts = [config["domain"]["name"], *parts]
     else:
@@ -136,14 +125,17 @@ def run_path(config: dict[str, Any], overrides: list[str]) -> Path:
     return Path(config["run_root"], config["phase"], *parts, f"seed_{config['seed']}")
 
 
-def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
-    """The snapshot that a fine-tuning starts from: a file, a frame, or the newest."""
+def find_snapshot(
+    config: dict[str, Any], overrides: list[str], stored: dict[str, Any] | None = None
+) -> Path:
+    """The snapshot that a fine-tuning starts from: a file, a frame, the one that it has started
+    from (`stored` is its config.yaml), or the newest."""
     if config["snapshot"]:
-        path = Path(config["snapshot"])
+        path = zoo.resolve(config["snapshot"])
         if not path.is_file():
             raise UserError(
                 f"no snapshot at {path}{' but a directory' if path.is_dir() else ''}; give the "
-                "snapshot_<frame>.pt of a pre-training, or leave snapshot= away"
+                "snapshot_<frame>.pt of a pre-training or zoo:NAME, or leave snapshot= away"
             )
         return path
     variant = (
@@ -154,12 +146,12 @@ def find_snapshot(config: dict[str, Any], overrides: list[str]) -> Path:
     agent = (
         Path(config["run_root"]) / "pretrain" / config["domain"]["name"] / config["agent"]["name"]
     )
-    present: dict[tuple[str, str], dict[int, Path]] = {}
-    for path in agent.glob("*/seed_*/snapshots/snapshot_*.pt"):
-        if frame := re.fullmatch(r"snapshot_(\d+)", path.stem):
-            present.setdefault(path.parts[-4:-2], {})[int(frame[1])] = path
+    present = snapshots_below(agent)
+    wanted = config["snapshot_ts"] or (stored or {}).get("snapshot_frame")
     frames = present.get((variant, f"seed_{config['seed']}"), {})
-    wanted = config["snapshot_ts"] or max(frames, default=None)
+    if not frames and not config["pretrain_variant"]:
+        frames = only_fitting(config, overrides, present, wanted)
+    wanted = wanted or max(frames, default=None)
     if wanted in frames:
         return frames[wanted]
     have = "; ".join(
@@ -179,6 +171,8 @@ class RunDirectory:
     def __init__(self, path: Path, config: dict[str, Any]):
         self.path, self.config = path, config
         self._lock: int | None = None
+        self._noted: dict[str, bool] = {}
+        self.continues = False  # a finished run, to more frames
 
     @property
     def variant(self) -> str:
@@ -186,48 +180,75 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        return (self.path / "result.json").exists()
+        return (self.path / "result.json").exists() and not self.continues
+
+    def say_finished(self) -> None:
+        """Snapshots that are asked for but were not when the run was made need another run."""
+        absent = [
+            frame
+            for frame in self.config.get("snapshots", [])
+            if frame <= self.config["num_train_frames"] and not self.snapshot_path(frame).exists()
+        ]
+        note = (
+            f" (it kept no snapshot of frame {absent[0]}; variant=NAME makes one)" if absent else ""
+        )
+        print(f"{self.path} is finished; nothing to do{note}", flush=True)
 
     def stored(self) -> dict[str, Any] | None:
         """The config that the run was started with; None where none was started yet."""
         try:
-            found = yaml.safe_load((self.path / "config.yaml").read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            return read_config(self.path)
+        except Damaged as error:
             raise UserError(
-                f"{self.path / 'config.yaml'} cannot be read ({type(error).__name__}); "
-                "move the directory away or give variant=NAME"
+                f"{self.path}: {error}; move the directory away or give variant=NAME"
             ) from error
-        return found if isinstance(found, dict) else {}
 
-    def check(self) -> None:
-        """Refuse a directory that holds another setting."""
+    def check(self, *, resumes: bool = True) -> None:
+        """Refuse a directory that holds another setting. `resumes`: it goes on from a checkpoint,
+        unlike the directory of skills=oracle, which only sums up."""
         stored = self.stored()
         if stored is None:
             return
-        ignored = SILENT - PER_MACHINE | (PER_MACHINE if self.finished else set())
+        self.continues = self.finished and self._has_more_frames(stored, resumes)
+        # What may move bits must stay as it was until the run ends.
+        ignored = {*SILENT, "num_train_frames", *PER_MACHINE}
+        if not self.finished:
+            ignored -= PER_MACHINE
         if self.config.get("compile") == "auto":  # continues as it was started
             ignored |= {"compile"}
-        here, there = flatten(self.config), flatten(stored)
-        there = {key: value for key, value in LATER.items() if key in here} | there
-        there = {
-            key: MOVED.get(value, value) if isinstance(value, str) else value
-            for key, value in there.items()
-        }
-        differ = [
-            k
-            for k in sorted(here.keys() | there.keys())
-            if k not in ignored
-            # What a preset holds counts where it is taken, under the name of the key that takes it.
-            and not k.startswith(("preset.ddpg.", "preset.ppo."))
-            and here.get(k) != there.get(k)
-        ]
+        differ = differences(self.config, stored, ignored)
         if differ:
-            shown = ", ".join(f"{k} ({there.get(k)} there, {here.get(k)} here)" for k in differ[:4])
+            shown = ", ".join(
+                f"{key} ({there} there, {here} here)"
+                for key, (there, here) in list(differ.items())[:4]
+            )
             raise UserError(
                 f"{self.path} holds a run with other settings: {shown}"
                 f"{' and more' if len(differ) > 4 else ''}; give variant=NAME, or the settings it has"
+            )
+        self._refuse_fewer_frames(stored)
+
+    def _has_more_frames(self, stored: dict[str, Any], resumes: bool) -> bool:
+        """Whether this run goes on where a finished one ended. At frame 0 there is nothing to go on
+        from, and nothing is lost by a new beginning."""
+        had, wanted = stored.get("num_train_frames", 0), self.config["num_train_frames"]
+        if wanted <= had:
+            return False
+        if resumes and had and not (self.path / f"checkpoint_{had}.pt").exists():
+            raise UserError(
+                f"{self.path} is finished with {had} frames and kept no checkpoint from which "
+                f"num_train_frames={wanted} could go on (keep_checkpoint=true keeps one); give "
+                "variant=NAME to start from the beginning"
+            )
+        return True
+
+    def _refuse_fewer_frames(self, stored: dict[str, Any]) -> None:
+        wanted = self.config["num_train_frames"]
+        come = stored.get("num_train_frames", 0) if self.finished else self.newest_frame
+        if come > wanted:
+            raise UserError(
+                f"{self.path} has {come} frames already, and num_train_frames={wanted} is fewer; its "
+                "evaluations on the way are in eval.csv, or give variant=NAME"
             )
 
     def open(self) -> None:
@@ -237,8 +258,13 @@ class RunDirectory:
             self._lock = os.open(self.path, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_halves(self.path)  # nobody writes here but us
-            if not (self.path / "config.yaml").exists():
+            stored = self.stored()
+            frames = "num_train_frames"  # the only key that a run may change on its way
+            if stored is None or stored.get(frames) != self.config.get(frames):
                 write_text(self.path / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
+            if self.continues:
+                for name in ("result.json", "choices.npz", "choices.png"):
+                    (self.path / name).unlink(missing_ok=True)
         except BlockingIOError:
             self.close()
             raise UserError(
@@ -250,6 +276,19 @@ class RunDirectory:
                 f"cannot write to {self.path}: {error.strerror}; "
                 "choose another place by run_root=DIR"
             ) from error
+
+    def note(self, choices: dict[str, str]) -> None:
+        """What a run decided after it was begun, into config.yaml: `auto` becomes true or false.
+        These keys move no number, so that a resume on another machine decides anew."""
+        made = {key: said in ("recorded", "on the device") for key, said in choices.items()}
+        if made == self._noted or "not yet" in choices.values():
+            return
+        self._noted = made
+        config = {**self.config, "replay": dict(self.config["replay"])}
+        for key, value in made.items():
+            section, _, last = key.rpartition(".")
+            (config[section] if section else config)[last] = value
+        write_text(self.path / "config.yaml", yaml.safe_dump(config, sort_keys=False))
 
     def close(self) -> None:
         if self._lock is not None:
@@ -267,6 +306,10 @@ class RunDirectory:
         frames = sorted((int(m[1]) for m in found if m), reverse=True)
         return [self.path / f"checkpoint_{frame}.pt" for frame in frames]
 
+    @property
+    def newest_frame(self) -> int:
+        return max((int(path.stem.partition("_")[2]) for path in self.checkpoints()), default=0)
+
     def newest(self) -> str:
         """What a run that must stop can go back to."""
         found = self.checkpoints()
@@ -277,8 +320,7 @@ class RunDirectory:
         interval."""
         labels = {"kind": "checkpoint", "format": CHECKPOINT_FORMAT}
         save_torch(self.path / f"checkpoint_{frame}.pt", {**labels, **payload})
-        for path in self.checkpoints()[2:]:
-            path.unlink()
+        remove(self.checkpoints()[2:])
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The newest that can be read; None where there is none. One that cannot be read is set
@@ -290,7 +332,7 @@ class RunDirectory:
             except Unreadable as error:
                 aside = path.with_name(f"damaged_{path.name}")
                 print(
-                    f"warning: {error}; kept as {aside.name}, trying the one before",
+                    printable(f"warning: {error}; kept as {aside.name}, trying the one before"),
                     file=sys.stderr,
                     flush=True,
                 )
@@ -310,5 +352,27 @@ class RunDirectory:
 
     def finish(self, result: dict[str, Any]) -> None:
         write_text(self.path / "result.json", json.dumps(result, indent=2) + "\n")
-        for path in self.checkpoints():
-            path.unlink()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """A finished run needs no checkpoints but the last one, where it was asked to keep that.
+        More are there if a file system refused to remove them when it finished, or if it was
+        killed just then."""
+        keeps = self.config.get("keep_checkpoint") or (self.stored() or {}).get("keep_checkpoint")
+        remove(self.checkpoints()[1 if keeps else 0 :])
+
+
+def remove(paths: list[Path]) -> None:
+    """Files that are in the way of nothing: where one cannot be removed, a warning is enough."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            print(
+                printable(
+                    f"warning: {path} cannot be removed ({error.strerror}); it is not needed"
+                ),
+                file=sys.stderr,
+                flush=True,
+            )
+            return  # the others would say the same

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from omegaconf import DictConfig
 
 from run import build, data, oracle
+from run.cli import own
 from run.cli.schema import LEARNERS, resolve
-from run.directory import find_snapshot, run_path
-from utils import CONFIGS, UserError, load_snapshot
+from run.directory import RunDirectory, find_snapshot, run_path
+from run.files import require_result
+from utils import UserError, load_snapshot
 
-AGENTS = CONFIGS / "agent"
 NUMBERED = (
     "selector",
     "selector_release",
@@ -25,7 +27,7 @@ NUMBERED = (
 
 def one_hot_agents() -> list[str]:
     """Agents whose own yaml says that skills are numbered."""
-    configs = {path.stem: yaml.safe_load(path.read_text()) for path in AGENTS.glob("*.yaml")}
+    configs = {name: yaml.safe_load(path.read_text()) for name, path in own.yamls("agent").items()}
     return sorted(
         name for name, found in configs.items() if found["agent"].get("skill_space") == "one_hot"
     )
@@ -72,12 +74,42 @@ def fit_to_snapshot(
                 f"{key}={ours} does not fit {path}, which was pre-trained with {theirs}"
             )
     learner = {**config["learner"], **sizes}
+    if saved["name"] == "ddpg" and not any(
+        key.startswith("critic.") for key in snapshot["learner"]
+    ):
+        learner["init_critic"] = False  # of the zoo, which ships what acts and no critic
+        print(f"note: {path} holds the actor alone; the critic starts afresh", flush=True)
     return {
         **config,
         "learner": learner,
         "skill_dim": skill_dim,
         "snapshot_frame": snapshot["frame"],
     }
+
+
+def is_finished(config: dict[str, Any], path: Path, overrides: list[str]) -> bool:
+    """A finished fine-tuning needs its pre-training no more. Whether it is the one that is asked
+    for can be told without: what the snapshot decided stands in its config.yaml."""
+    stored = RunDirectory(path, config).stored()
+    if (
+        stored is None
+        or config["agent"]["objective"] is None
+        or not (path / "result.json").exists()
+    ):
+        return False
+    given = {word.partition("=")[0] for word in overrides}
+    learner = dict(config["learner"])
+    for key in (*LEARNERS[learner["name"]].shapes_snapshot, "init_critic"):
+        if key in learner and f"learner.{key}" not in given:
+            learner[key] = stored.get("learner", {}).get(key)
+    decided = {"snapshot_frame": stored.get("snapshot_frame")}
+    if "skill_dim" not in given:
+        decided["skill_dim"] = stored.get("skill_dim")
+    directory = RunDirectory(path, {**config, **decided, "learner": learner})
+    directory.check(resumes=False)
+    if directory.finished:
+        directory.say_finished()
+    return directory.finished
 
 
 def finetune(
@@ -88,10 +120,23 @@ def finetune(
     config, device = build.settle_machine(resolve(cfg))
     if config["skills"]["name"] in NUMBERED:
         require_one_hot(config)
+    path = run_path(config, overrides)
+    if is_finished(config, path, overrides):
+        if config["skills"]["name"] == "oracle":
+            oracle.show(require_result(path))
+    else:
+        train(config, path, overrides, device)
+    if draw_choices and (path / "choices.npz").exists() and not (path / "choices.png").exists():
+        draw_choices(path)
+        print(f"picture: {path / 'choices.png'}", flush=True)
+    return path
+
+
+def train(config: dict[str, Any], path: Path, overrides: list[str], device: torch.device) -> None:
     uses_data = config["data"]["name"] != "none"
-    path, source, snapshot, older, info = run_path(config, overrides), None, None, None, {}
+    source, snapshot, older, info = None, None, None, {}
     if config["agent"]["objective"] is not None:
-        source = find_snapshot(config, overrides)
+        source = find_snapshot(config, overrides, RunDirectory(path, config).stored())
         snapshot = load_snapshot(source, device)
         config = fit_to_snapshot(config, snapshot, source, overrides)
         info = {
@@ -121,11 +166,8 @@ def finetune(
     config = {**config, "overrides": overrides}
     if config["skills"]["name"] == "oracle":
         assert source is not None, "an agent without skills was refused above"
-        return oracle.run(config, overrides, source, device, info)
+        oracle.run(config, overrides, source, device, info)
+        return
     build.run(
         config, path, config["task"]["env"], device, snapshot=snapshot, older=older, info=info
     )
-    if draw_choices and (path / "choices.npz").exists() and not (path / "choices.png").exists():
-        draw_choices(path)
-        print(f"picture: {path / 'choices.png'}", flush=True)
-    return path

@@ -6,16 +6,22 @@ import csv
 import io
 import math
 import os
+import secrets
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from PIL import Image
 
 from agent.base import Metrics
+from run.cli.console import printable
 from utils import NotFinite, first_line, write_text, writing
 
 WANDB_SECONDS = 20  # to wait for its server
+FINISH_SECONDS = 120  # to wait for its last upload
 
 
 class Table:
@@ -79,6 +85,7 @@ class Logger:
         name: str,
         config: dict[str, Any],
     ):
+        self.directory = directory
         self.train, self.eval = Table(directory / "train.csv"), Table(directory / "eval.csv")
         self.sums: dict[str, torch.Tensor] = {}
         self.counts: dict[str, int] = {}
@@ -123,17 +130,42 @@ class Logger:
                 for key, value in numbers.items():
                     self.tb.add_scalar(key, value, frame)
         if self.wandb:
-            try:
-                self.wandb.log({"frame": frame, **numbers})
-            except Exception as error:  # it may lose its numbers, the run must not
-                _warn(f"Weights & Biases stopped ({first_line(error)}); going on without it")
-                self.wandb = None
+            self._tell_wandb({"frame": frame, **numbers})
+
+    def _tell_wandb(self, row: dict[str, Any]) -> None:
+        assert self.wandb is not None, "the caller has looked"
+        try:
+            self.wandb.log(row)
+        except Exception as error:  # it may lose its numbers, the run must not
+            _warn(f"Weights & Biases stopped ({first_line(error)}); going on without it")
+            self.wandb = None
+
+    def add_media(self, frame: int) -> None:
+        """The films and the maze picture that the evaluation at this frame has left, if any."""
+        if not (self.tb or self.wandb):
+            return
+        pictures = [self.directory / f"skills_{frame}.png"]
+        films = sorted((self.directory / "videos").glob(f"eval_{frame}_*.mp4"))
+        for path in (*pictures, *films):
+            if path.is_file():
+                self._publish_media(frame, path)
+
+    def _publish_media(self, frame: int, path: Path) -> None:
+        name = "media/" + path.stem.replace(f"_{frame}", "")
+        if self.tb:
+            strip = film_strip(path) if path.suffix == ".mp4" else picture(path)
+            with writing(Path(self.tb.log_dir)):
+                self.tb.add_image(name, strip, frame, dataformats="HWC")
+        if self.wandb:
+            kinds: Any = sys.modules["wandb"]  # loaded by whoever started it
+            kind = kinds.Video if path.suffix == ".mp4" else kinds.Image
+            self._tell_wandb({"frame": frame, name: kind(str(path))})
 
     def close(self) -> None:
         if self.tb:
             self.tb.close()
         if self.wandb:
-            self.wandb.finish()
+            _finish_wandb(self.wandb, self.directory)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -147,6 +179,62 @@ class Logger:
         self.train.restore(state["train"])
         self.eval.restore(state["eval"])
         self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+
+
+def picture(path: Path) -> np.ndarray:
+    """(H, W, 3) uint8."""
+    return np.array(Image.open(path).convert("RGB"))
+
+
+def film_strip(path: Path, count: int = 6) -> np.ndarray:
+    """Pictures of a film side by side: TensorBoard shows no films without another library."""
+    import av
+
+    with av.open(str(path)) as film:
+        frames = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    chosen = [frames[round(i)] for i in np.linspace(0, len(frames) - 1, min(count, len(frames)))]
+    return np.concatenate(chosen, 1)
+
+
+def wandb_id(directory: Path) -> str:
+    """Drawn once per run directory and kept in it, so that a resumed run goes on where it was."""
+    path = directory / "wandb_id"
+    if not path.exists():
+        write_text(path, secrets.token_hex(8) + "\n")
+    return path.read_text().strip()
+
+
+def wandb_labels(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    """How runs are found again: seeds of one setting are a group, a phase is a type of job."""
+    about = [config.get(key) for key in ("agent", "task", "domain", "preset")]
+    tags = [section["name"] for section in about if isinstance(section, dict) and "name" in section]
+    return {
+        "group": name.rpartition("/")[0] or None,
+        "job_type": config.get("phase"),
+        "tags": sorted({tag[:64] for tag in tags}),
+        "entity": os.environ.get("WANDB_ENTITY") or None,
+    }
+
+
+def _finish_wandb(run: Any, directory: Path) -> None:
+    """A finish waits for the upload, for as long as it takes; the run does not."""
+    failed: list[Exception] = []
+
+    def finish() -> None:
+        try:
+            run.finish()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=finish, daemon=True)
+    thread.start()
+    thread.join(FINISH_SECONDS)
+    if thread.is_alive() or failed:
+        why = first_line(failed[0]) if failed else f"no answer in {FINISH_SECONDS} s"
+        _warn(
+            f"Weights & Biases did not finish ({why}); its numbers are below {directory}/wandb, "
+            "`wandb sync` uploads them"
+        )
 
 
 def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any]):
@@ -164,6 +252,9 @@ def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any
             return wandb.init(
                 project=project,
                 name=name,
+                id=wandb_id(directory),
+                resume="allow",
+                **wandb_labels(name, config),
                 dir=str(directory),
                 config=config,
                 mode=mode,
@@ -175,4 +266,4 @@ def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any
 
 
 def _warn(line: str) -> None:
-    print(f"warning: {line}", file=sys.stderr, flush=True)
+    print(printable(f"warning: {line}"), file=sys.stderr, flush=True)

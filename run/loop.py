@@ -17,7 +17,7 @@ from run.evaluation import Evaluator
 from run.logger import Logger
 from run.parts import Parts, require_finite
 from run.results import summary
-from run.signals import stops_go_to
+from run.signals import BrokenOff, stops_go_to
 from utils import Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
 
 TRAINING_EPISODES = 10  # whose choices are kept at the end
@@ -100,6 +100,11 @@ class Runner:
                     self.bar.update(self.frame - before)
         except NotFinite as error:
             raise UserError(f"{error}; stopped, {self.directory.newest()}") from error
+        except BrokenOff:
+            assert self.signum is not None, "a handler raised it"
+            raise Interrupted(
+                self.signum, f"compiling was broken off; {self.directory.newest()}"
+            ) from None
         self._keep_choices()
         return self._result()
 
@@ -124,6 +129,9 @@ class Runner:
 
     def _on_signal(self, signum: int, _) -> None:
         self.signum = signum
+        capture = getattr(self.parts.learner, "capture", None)
+        if capture is not None and capture.making:
+            raise BrokenOff  # compiling may take minutes, more than a cluster waits
 
     def _at_border(self) -> bool:
         """What happens between two steps: log, checkpoint, evaluate, snapshot. True when the run is
@@ -131,9 +139,15 @@ class Runner:
         config, frame = self.config, self.frame
         done = frame >= self.last_frame
         self._pause()
+        last = done and config["keep_checkpoint"]
+        if last:
+            # Before anything that only the end of a run does: more frames go on as if there had
+            # been no end.
+            self.save_checkpoint()
         if frame and (frame % config["log_every_frames"] == 0 or done) and self.logger.counts:
             self._log()
-        if frame % config["checkpoint_every_frames"] == 0 and self.step > self.resumed_at:
+        due = frame % config["checkpoint_every_frames"] == 0 and self.step > self.resumed_at
+        if due and not last:
             # before the evaluation, so that a kill during it repeats nothing but it
             self.save_checkpoint()
         if frame % config["eval_every_frames"] == 0 or done:
@@ -197,6 +211,7 @@ class Runner:
     def _evaluate(self) -> None:
         self.last_eval = self.evaluator.evaluate(self.frame)
         self.logger.add_eval(self.frame, self.last_eval)
+        self.logger.add_media(self.frame)
         line, words = self.evaluator.describe(self.last_eval)
         self.bar.set_postfix_str(words)
         tqdm.write(f"frame {self.frame:>10,}  {line}")
@@ -209,6 +224,7 @@ class Runner:
         self.logger.close_window(
             self.frame, {"episodes": self.episodes, "seconds": elapsed, "fps": fps}
         )
+        self.directory.note(self.parts.choices)
 
     def _require_finite(self) -> None:
         """Look, before anything is saved, whether all that was learned since the last save and all
@@ -357,4 +373,5 @@ class Runner:
             wall_seconds=time.monotonic() - self.started,
             **self.info,
             snapshot=self.directory.snapshot_path(self.frame).name,
+            **({"choices": choices} if (choices := self.parts.choices) else {}),
         )

@@ -17,10 +17,11 @@ from tqdm import tqdm
 
 from run import build
 from run.directory import RunDirectory, run_path
+from run.files import require_result
 from run.logger import Table
 from run.pool import Job, JobPool, default_workers
 from run.results import normalized, summary
-from utils import UserError, load_snapshot, read_json
+from utils import UserError, load_snapshot
 
 
 def fine_tune(config: dict[str, Any], path: Path, source: Path, info: dict[str, Any]) -> None:
@@ -49,7 +50,7 @@ def of_one_skill(config: dict[str, Any], skill: int) -> dict[str, Any]:
 def say(job: Job) -> None:
     """A line for a skill that is finished."""
     assert job.run is not None, "a skill has a run directory"
-    final = read_json(job.run / "result.json")["final"]
+    final = require_result(job.run)["final"]
     number = job.name.removeprefix("skill ")
     tqdm.write(
         f"skill {number:>3}  return {final['return_mean']:8.2f} +- {final['return_std']:.2f}"
@@ -69,8 +70,9 @@ def run(
     paths = {skill: run_path(c, overrides) for skill, c in configs.items()}
     directory = RunDirectory(run_path(config, overrides), config)
     runs = {skill: RunDirectory(paths[skill], configs[skill]) for skill in configs}
-    for each in (directory, *runs.values()):
-        each.check()
+    for run in runs.values():
+        run.check()
+    directory.check(resumes=False)
     frames = config["num_train_frames"]
     jobs = [
         Job(
@@ -85,7 +87,7 @@ def run(
     ]
     if directory.finished and not jobs:
         print(f"{directory.path} is finished; nothing to do", flush=True)
-        show(read_json(directory.path / "result.json"))
+        show(require_result(directory.path))
         return directory.path
     directory.open()
     try:
@@ -111,7 +113,7 @@ def run(
             raise UserError(
                 f"{', '.join(pool.failed)} did not finish; the same command continues the rest"
             )
-        results = [read_json(path / "result.json") for path in paths.values()]
+        results = [require_result(path) for path in paths.values()]
         result = collect(config, directory, results, info, time.monotonic() - started)
         table = Table(directory.path / "skills.csv")
         for row in result["per_skill"]:
@@ -141,6 +143,11 @@ def collect(
     returns, zero_shot = ([row[key] for row in rows] for key in ("return_mean", "zero_shot"))
     best, first = int(np.argmax(returns)), int(np.argmax(zero_shot))
     curves = [[point["return_mean"] for point in r["curve"]] for r in results]
+    if len({tuple(point["frame"] for point in r["curve"]) for r in results}) > 1:
+        raise UserError(
+            f"the skills of {directory.path} were evaluated at different frames; remove the "
+            "result.json of those that differ to run them again"
+        )
     curve = [
         {
             "frame": point["frame"],
@@ -171,6 +178,8 @@ def collect(
 
 def show(result: dict[str, Any]) -> None:
     """The table of skills."""
+    if not result.get("best") or not result.get("per_skill"):
+        raise UserError("its result.json has no skills; remove that file to collect them again")
     best, final = result["best"], result["final"]
     print(f"\n{'skill':>7} {'zero-shot':>10} {'return':>9} {'std':>7}")
     for row in result["per_skill"]:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from agent.base import Learner, Objective
+from agent.learners.recorded import Recorded
 from agent.skills.sources import SkillSource
-from replay_buffer import MixedReplay, ReplayBuffer
+from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from utils import NotFinite, Streams
 
 
@@ -42,6 +43,18 @@ class Parts:
         what its own choices brought."""
         memory = self.replay
         return memory.fresh if isinstance(memory, MixedReplay) else memory
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """What `auto` became on this machine, by key, in words; empty on a CPU, where there is
+        nothing to record or to copy to."""
+        found = {}
+        if isinstance(capture := getattr(self.learner, "capture", None), Recorded):
+            found["cuda_graph"] = capture.choice
+        memory = self.memory.fresh if isinstance(self.memory, MixedReplay) else self.memory
+        if isinstance(memory, DeviceReplayBuffer):
+            found["replay.on_device"] = memory.choice
+        return found
 
 
 def require_finite(frame: int, **given: Any) -> None:

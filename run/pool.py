@@ -24,6 +24,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from tqdm import tqdm
 
+from run.cli.console import printable
 from run.signals import deaf_children, stops_go_to
 from utils import Interrupted, UserError
 
@@ -153,7 +154,7 @@ class JobProcess(SpawnProcess):
         try:
             self.job.call(*self.job.args)
         except UserError as error:
-            print(f"error: {self.job.name}: {error}", file=sys.stderr, flush=True)
+            print(printable(f"error: {self.job.name}: {error}"), file=sys.stderr, flush=True)
             sys.exit(2)
         except Interrupted as stop:
             sys.exit(stop.exit_code)

@@ -7,17 +7,37 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from utils import RESULTS, ROOT, versions
+from run.cli import own
+from utils import RESULTS, ROOT, UserError, versions
 
 EXPERTS = RESULTS / "expert_scores.csv"
 
 
 def expert_score(task: str | None) -> float | None:
-    """The return that counts as 1 in normalised scores; None for tasks outside URLB's twelve."""
-    with EXPERTS.open() as file:
-        return next(
-            (float(row["score"]) for row in csv.DictReader(file) if row["task"] == task), None
-        )
+    """The return that counts as 1 in normalised scores; None for a task that has none."""
+    for path in expert_files():
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                if row.get("task") == task:
+                    return _number(path, task, row.get("score"))
+    return None
+
+
+def expert_files() -> list[Path]:
+    """The user's own in --config-dir first, then the project's."""
+    found = own.directory()
+    mine = [found / EXPERTS.name] if found else []
+    return [path for path in (*mine, EXPERTS) if path.is_file()]
+
+
+def _number(path: Path, task: str | None, text: str | None) -> float:
+    try:
+        score = float(text or "")
+    except ValueError:
+        score = 0.0
+    if not 0 < score < float("inf"):
+        raise UserError(f"{path}: the score of {task} is {text!r}; give a number above 0")
+    return score
 
 
 def git_state() -> dict[str, Any] | None:

@@ -79,6 +79,7 @@ class RunSettings:
     eval_envs: Workers
     log_every_frames: Count
     checkpoint_every_frames: Count
+    keep_checkpoint: bool
     save_video: bool
     video_episodes: Count
     video_size: Annotated[int, Interval(ge=16, le=4096)]
@@ -147,7 +148,7 @@ class RolloutSettings:
     """Of `learner=ppo`, beside what PPO takes."""
 
     rollouts: Rows
-    rollout_steps: Count | None
+    rollout_steps: Rows | None
     batch_size: Rows  # of a selector above it
 
 

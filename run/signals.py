@@ -6,7 +6,9 @@ Jobs of a cluster import this before anything else, so it needs no more than Pyt
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -23,6 +25,36 @@ def stops_go_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
     finally:
         for signum, old in before.items():
             signal.signal(signum, old)
+
+
+class BrokenOff(BaseException):
+    """Raised by a handler out of a computation that takes minutes and that moves nothing until it
+    is done. No `except Exception` of a library on the way takes it for a failure of its own."""
+
+
+def hear_early() -> None:
+    """Take the signals before the slow imports. Until a run has handlers of its own there is nothing
+    to save, so one line is said and the process ends; whoever started it reads from the exit code
+    that it was stopped, and starts it again (experiment/job.py requeues its job). Without this,
+    SIGUSR1 would kill it without a word, and Ctrl-C print where the import was."""
+
+    def stop(signum: int, _: FrameType | None) -> None:
+        name = signal.Signals(signum).name
+        line = f"{name}: stopped before anything was trained; the same command starts it again\n"
+        os.write(2, line.encode())
+        os._exit(128 + signum)  # in the middle of an import nothing can be tidied up
+
+    for signum in STOPS:
+        signal.signal(signum, stop)
+
+
+def started_as(name: str) -> bool:
+    """Whether this process is the script `name`.py or its command amped-`name`, which both end with
+    it. A module that is imported by others leaves their handlers alone, and so does a process of a
+    pool, which has its parent's arguments: that one is told by what has started it."""
+    if "multiprocessing.spawn" in sys.modules:
+        return False
+    return os.path.basename(sys.argv[0]) in (f"{name}.py", f"amped-{name}")
 
 
 @contextlib.contextmanager

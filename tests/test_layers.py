@@ -15,6 +15,7 @@ FLOORS = (
     ("agent", "envs"),
     ("replay_buffer",),
     ("utils",),
+    ("records",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # utils.load_policy is a name that users' scripts import; it hands on to the room where it lives.

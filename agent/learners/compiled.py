@@ -1,10 +1,8 @@
-"""An update as one function of tensors: a function that torch compiles, or a CUDA graph that is
-replayed."""
+"""An update as one function of tensors, which torch can compile or record (recorded.py)."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -30,6 +28,9 @@ class Capture(ABC):
     def __init__(self) -> None:
         self.wanted: list[tuple[Draws, list[Draw]]] = []  # what an update draws, and from where
         self.run: Update | None = None
+        # While it is being made a signal may break it off: nothing has been moved yet, and it can
+        # take minutes.
+        self.making = False
 
     def __call__(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Metrics:
         if self.run is None:
@@ -92,6 +93,7 @@ class Compiled(Capture):
     """torch.compile. The same numbers up to rounding, which adds up over a run."""
 
     backend = "inductor"
+    made = False
 
     def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
@@ -103,8 +105,11 @@ class Compiled(Capture):
         )
 
         def update(tensors: list[Tensor]) -> Metrics:
+            self.making = not self.made
             try:
-                return compiled(tensors)
+                metrics = compiled(tensors)
+                self.made = True
+                return metrics
             except (
                 torch._dynamo.exc.TorchDynamoException,
                 torch._inductor.exc.InductorError,
@@ -113,67 +118,7 @@ class Compiled(Capture):
                     f"this update cannot be compiled ({type(error).__name__}: {first_line(error)}); "
                     "give compile=false, or install a C++ compiler if it is that"
                 ) from error
+            finally:
+                self.making = False
 
         return update
-
-
-class Graphed(Capture):
-    """cuda_graph: the kernels of an update, recorded once and launched together. The same numbers
-    as without it."""
-
-    WARM_UPS = 3  # libraries choose their kernels and take their memory before the recording
-
-    def __init__(self, *, required: bool):
-        super().__init__()
-        self.required = required  # otherwise what cannot be recorded runs as it stands
-        self.places: list[int] = []  # where weights and moments were when it was recorded
-
-    def __call__(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Metrics:
-        optimizers = [o for owner in (learner, objective) for o in owner.optimizers.values()]
-        places = [t.data_ptr() for o in optimizers for t in (*o.parameters, *o.prepare())]
-        if places != self.places:  # a recording writes where it wrote when it was made
-            self.run, self.places = None, places
-        return super().__call__(learner, objective, batches)
-
-    def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
-        for owner in (learner, objective):
-            for optimizer in owner.optimizers.values():  # what torch's Adam needs in a graph
-                optimizer.param_groups[0]["capturable"] = True
-        update = self.as_function(learner, objective, len(batches))
-        kept = snapshot(learner, objective)
-        try:
-            return self.record(update, batches)
-        except RuntimeError as error:
-            if self.required:
-                raise UserError(
-                    f"cuda_graph=true does not work here ({first_line(error)}); use cuda_graph=false"
-                ) from error
-            print(
-                f"warning: no CUDA graph ({first_line(error)}); the update runs without it",
-                file=sys.stderr,
-                flush=True,
-            )
-            return update
-        finally:
-            restore(kept)
-
-    def record(self, update: Update, batches: Sequence[Batch]) -> Update:
-        inputs = [field.clone() for batch in batches for field in batch]
-        inputs += [source.example(each) for source, noted in self.wanted for each in noted]
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(self.WARM_UPS):
-                update(inputs)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            metrics = update(inputs)
-            values = torch.stack([value.float() for value in metrics.values()])
-
-        def replay(tensors: list[Tensor]) -> Metrics:
-            torch._foreach_copy_(inputs, tensors)
-            graph.replay()
-            return dict(zip(metrics, values.clone().unbind(), strict=True))
-
-        return replay

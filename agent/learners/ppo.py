@@ -17,7 +17,7 @@ from agent.parts.draws import Draws
 from agent.parts.moments import InputNorm, WindowedMoments
 from agent.parts.networks import layered
 from replay_buffer import Batch
-from utils import Count, Layers, NonNegative, Positive, Rows, Share, Size, Streams
+from utils import Count, Layers, NonNegative, Positive, Repeats, Rows, Share, Size, Streams
 
 
 class Rollout(NamedTuple):
@@ -78,9 +78,9 @@ class CycleSettings:
     """How often a rollout is gone through, by the policy and by the objective's own networks; and
     whether these two have a rollout each."""
 
-    epochs: Count
+    epochs: Repeats
     minibatches: Rows
-    objective_epochs: Count
+    objective_epochs: Repeats
     fresh_rollouts: bool
 
 

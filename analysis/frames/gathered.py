@@ -13,9 +13,12 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.frames.runs import read_csv, read_curves, read_run, read_train
-from experiment.definition import Experiment, load
+from analysis.frames.runs import read_curves, read_run, read_train
+from experiment.definition import Experiment, load, read, split_words
 from experiment.runs import Run
+from experiment.shapes import as_list
+from run.cli.console import leave_out
+from run.files import Damaged, read_log
 from utils import RESULTS, write_text
 
 SHIPPED = RESULTS / "runs"
@@ -87,15 +90,15 @@ def gather(experiment: Experiment) -> Gathered:
     for run in [*experiment.runs, *experiment.finetunings]:
         found = read_run(run.path)
         if found["state"] == "finished":
-            parts.append(evaluations(run, found))
-            if run.phase == "pretrain" and has_conflict(run):
-                train.append(
-                    read_train([run.path], CONFLICT).assign(
-                        method=run.method,
-                        domain=run.config["domain"]["name"],
-                        seed=run.config["seed"],
-                    )
-                )
+            try:
+                rows, conflict = evaluations(run, found), conflicts(run)
+            except Damaged as error:  # a log that read_run does not look at
+                found |= {"state": "unreadable", "problem": str(error)}
+        if found["state"] == "unreadable":
+            leave_out(f"{run.path}: {found['problem']}")
+        if found["state"] == "finished":
+            parts.append(rows)
+            train += conflict
         else:
             gaps.append(
                 (
@@ -106,9 +109,9 @@ def gather(experiment: Experiment) -> Gathered:
                 )
             )
     empty = nothing()
-    rows = pd.concat(parts, ignore_index=True)[COLUMNS] if parts else empty.evaluations
-    conflict = pd.concat(train, ignore_index=True)[TRAIN] if train else empty.train
-    return Gathered(rows, conflict.dropna(subset=CONFLICT, how="all"), spell(gaps))
+    table = pd.concat(parts, ignore_index=True)[COLUMNS] if parts else empty.evaluations
+    over_time = pd.concat(train, ignore_index=True)[TRAIN] if train else empty.train
+    return Gathered(table, over_time.dropna(subset=CONFLICT, how="all"), spell(gaps))
 
 
 def nothing() -> Gathered:
@@ -117,9 +120,16 @@ def nothing() -> Gathered:
     )
 
 
-def has_conflict(run: Run) -> bool:
-    with (run.path / "train.csv").open() as file:
-        return set(CONFLICT) <= set(file.readline().strip().split(","))
+def conflicts(run: Run) -> list[pd.DataFrame]:
+    """How the gradients of a pre-training agreed; of one with a single stream nothing."""
+    rows = read_log(run.path / "train.csv")
+    if run.phase != "pretrain" or not rows or not set(CONFLICT) <= rows[0].keys():
+        return []
+    return [
+        read_train([run.path], CONFLICT).assign(
+            method=run.method, domain=run.config["domain"]["name"], seed=run.config["seed"]
+        )
+    ]
 
 
 def evaluations(run: Run, found: dict) -> pd.DataFrame:
@@ -147,7 +157,7 @@ def evaluations(run: Run, found: dict) -> pd.DataFrame:
 
 def distinct(path: Path) -> float:
     """Of a selector's run, from the last row of its log; NaN of any other."""
-    rows = read_csv(path / "train.csv")
+    rows = read_log(path / "train.csv")
     return float(rows[-1].get("skills/distinct_greedy") or "nan") if rows else math.nan
 
 
@@ -197,10 +207,28 @@ def shipped(name: str) -> Gathered:
     return Gathered(rows, pd.read_csv(conflict) if conflict.exists() else nothing().train, [])
 
 
+def could_have_runs(name: str, words: list[str], root: Path) -> bool:
+    """Whether there is a run of the experiment's agents on its domains at all: composing the
+    configs of hundreds of runs, to find that none is there, takes a minute."""
+    if not root.is_dir() or {"methods", "domain"} & split_words(words).keys():
+        return root.is_dir()
+    entry = read(name)
+    agents = {each if isinstance(each, str) else each["agent"] for each in entry["methods"]}
+    domains = {domain for grid in as_list(entry["grid"]) for domain in as_list(grid["domain"])}
+    return any(
+        (root / "pretrain" / domain / agent).is_dir()
+        or any(root.glob(f"finetune/{domain}_*/{agent}"))
+        for domain in domains
+        for agent in agents
+    )
+
+
 def find(name: str, words: list[str], root: Path) -> Gathered | None:
     """The finished runs of an experiment below run_root, else the shipped ones; None where there
     are neither."""
-    found = gather(load([f"experiment={name}", *words])) if root.is_dir() else nothing()
+    found = nothing()
+    if could_have_runs(name, words, root):
+        found = gather(load([f"experiment={name}", *words]))
     if len(found.evaluations):
         return found
     return shipped(name) if name in shipped_names() else None

@@ -6,9 +6,6 @@ never averaged.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import os
 import re
@@ -17,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
-from utils import CONFIGS, UserError
+from run.cli import own
+from run.files import LOG_WORDS, Damaged, read_config, read_log, read_result
+from utils import UserError
 
 COLUMNS = (
     "phase",
@@ -48,16 +46,6 @@ PLACES = {
     "pretrain": ("domain", "agent", "variant"),
     "finetune": ("task", "agent", "variant", "skills"),
 }
-DOMAINS = sorted(path.stem for path in (CONFIGS / "domain").glob("*.yaml"))
-WORDS = ("skills", "returns")  # columns of eval.csv that hold no number
-# The loader in C is ten times as fast, and there if libyaml was when PyYAML was built.
-YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class Damaged(UserError):
-    """A file of a run that is not what a run writes."""
-
-
 # --------------------------------------------------------------------------------------------- runs
 
 
@@ -92,7 +80,7 @@ def directories(root: Path) -> Iterator[Path]:
 
     for folder, inside, _ in os.walk(root, onerror=refuse):
         inside.sort()
-        if re.fullmatch(r"seed_\d+", Path(folder).name):
+        if re.fullmatch("seed_[0-9]{1,15}", Path(folder).name):
             inside.clear()
             yield Path(folder)
 
@@ -120,56 +108,41 @@ def place(path: Path) -> dict[str, Any]:
             found |= {"phase": phase, **dict(zip(names, parts[-len(names) - 1 : -1], strict=True))}
     if "task" in found:
         found["domain"] = next(
-            (name for name in DOMAINS if found["task"].startswith(f"{name}_")), None
+            (name for name in own.yamls("domain") if found["task"].startswith(f"{name}_")), None
         )
     return found
 
 
 def machine(path: Path) -> dict[str, Any]:
-    """The device and the threads that the run really had, which config.yaml tells."""
-    try:
-        config = yaml.load((path / "config.yaml").read_bytes(), YAML)
-    except FileNotFoundError:
-        return {}  # only result.json was copied here, or the run has not begun
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Damaged(f"config.yaml cannot be read ({type(error).__name__})") from error
-    if not isinstance(config, dict) or not isinstance(config.get("device"), str):
+    """The device and the threads that the run really had, which config.yaml tells. There is none
+    where only result.json was copied, or where the run has not begun."""
+    config = read_config(path)
+    if config is not None and not config.get("device"):
         raise Damaged("config.yaml has no device")
-    return {"device": config["device"], "threads": config.get("num_threads")}
+    return {"device": config["device"], "threads": config.get("num_threads")} if config else {}
 
 
 def outcome(path: Path, row: dict[str, Any]) -> dict[str, Any] | None:
     """The result of a finished run, checked against its directory and its curve; None while there
     is no result.json."""
-    result = load_result(path)
+    result = read_result(path)
     if result is None:
         return None
     subject = "domain" if row["phase"] == "pretrain" else "task"
     for name in ("phase", "agent", "seed", subject):
-        if result.get(name) != row[name]:  # copied to another place, by hand
-            raise Damaged(
-                f"result.json says {name} {result.get(name)!r}, the directory {row[name]!r}"
-            )
-    frame, curve = number(result, "frame"), curve_of(path)
-    if not curve or int(curve[-1]["frame"]) != frame:
+        if result[name] != row[name]:  # copied to another place, by hand
+            raise Damaged(f"result.json says {name} {result[name]!r}, the directory {row[name]!r}")
+    frame, curve = result["frame"], curve_of(path)
+    if not curve or curve[-1]["frame"] != frame:
         last = curve[-1]["frame"] if curve else "none"
-        raise Damaged(f"the last evaluation is at frame {last}, result.json at {frame:.0f}")
+        raise Damaged(f"the last evaluation is at frame {last}, result.json at {frame}")
     git, best = (result.get(name) or {} for name in ("git", "best"))
-    if (
-        not isinstance(git, dict)
-        or not isinstance(best, dict)
-        or not isinstance(git.get("commit", ""), str)
-    ):
-        raise Damaged("result.json: git or best is not what a run writes")
     return {
         "state": "finished",
-        "frame": frame,
-        "score": number(result, "score"),
-        **{name: number(result, name, may_lack=True) for name in ("expert_score", "normalized")},
-        "wall_seconds": number(result, "wall_seconds"),
-        "commit": git.get("commit"),
-        "dirty": git.get("dirty"),
-        "best_score": number(best, "return_mean", may_lack=True),
+        **{name: result[name] for name in ("frame", "score", "wall_seconds")},
+        **{name: result.get(name) for name in ("expert_score", "normalized")},
+        **{name: git.get(name) for name in ("commit", "dirty")},
+        "best_score": best.get("return_mean"),
     }
 
 
@@ -178,70 +151,30 @@ def progress(path: Path) -> dict[str, Any]:
     frames = [
         int(row["frame"])
         for name in ("eval.csv", "train.csv")
-        for row in read_csv(path / name)[-1:]
+        for row in read_log(path / name)[-1:]
     ]
     return {"state": "unfinished", "frame": max(frames, default=None)}
-
-
-def load_result(path: Path) -> dict[str, Any] | None:
-    try:
-        result = json.loads((path / "result.json").read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise Damaged(f"result.json cannot be read ({error})") from error
-    if not isinstance(result, dict):
-        raise Damaged("result.json is no mapping")
-    return result
-
-
-def number(holder: dict[str, Any], name: str, *, may_lack: bool = False) -> float | None:
-    value = holder.get(name)
-    if value is None and may_lack:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise Damaged(f"{name} is {value!r}, no finite number")
-    return value
 
 
 # ------------------------------------------------------------------------------------------- curves
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """Rows of eval.csv or train.csv, none if it is not there yet. A last line cut by a kill is left
-    out."""
-    try:
-        text = path.read_text()
-        head, *lines = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True)
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, csv.Error) as error:
-        raise Damaged(f"{path.name} cannot be read ({error})") from error
-    for count, line in enumerate(lines, 2):
-        if (
-            len(line) != len(head)
-            or "frame" not in head
-            or not line[head.index("frame")].isdecimal()
-        ):
-            raise Damaged(f"{path.name}, line {count}, is not a row of a run")
-    return [dict(zip(head, line, strict=True)) for line in lines]
-
-
 def curve_of(path: Path) -> list[dict[str, Any]]:
     """The evaluations of a run: eval.csv, or what result.json repeats of it (skills=oracle has only
     that)."""
-    rows: list[dict[str, Any]] = read_csv(path / "eval.csv")
+    rows: list[dict[str, Any]] = read_log(path / "eval.csv")
     if not rows:
-        rows = (load_result(path) or {}).get("curve") or []
+        rows = (read_result(path) or {}).get("curve") or []
     try:
         return [
             {
-                k: str(v) if k in WORDS else as_float(v)
-                for k, v in ({"frame": int(row["frame"])} | row).items()
+                name: str(value) if name in LOG_WORDS else as_float(value)
+                for name, value in row.items()
             }
+            | {"frame": int(row["frame"])}
             for row in rows
         ]
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Damaged(f"an evaluation cannot be read ({error})") from error
 
 
@@ -275,7 +208,7 @@ def read_train(paths: Iterable[str | Path], columns: Iterable[str]) -> pd.DataFr
     columns, table = list(columns), []
     for path in paths:
         try:
-            rows = read_csv(Path(path) / "train.csv")
+            rows = read_log(Path(path) / "train.csv")
             if rows and (lacking := [name for name in columns if name not in rows[0]]):
                 raise UserError(
                     f"{path}: train.csv has no {', '.join(lacking)}; it has {', '.join(rows[0])}"

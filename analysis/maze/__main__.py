@@ -16,13 +16,26 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from analysis.maze.episodes import load
+from analysis.maze.episodes import Trained, load
 from analysis.maze.measure import MINE_STEPS, measure_bound, measure_snapshot, put_row, read_rows
 from analysis.maze.pictures import EPISODES, draw_figure, panel_of
 from envs.maze.measures import covered
-from run.cli.console import Parser, at_least
+from run.cli.console import Parser, at_least, leave_out
 from run.cli.guard import run_command
-from utils import UserError
+from utils import Unreadable, UserError
+
+
+def readable(paths: list[Path]) -> list[Trained]:
+    """The snapshots that can be used; a file that is none is named and left out."""
+    found = []
+    for path in paths:
+        try:
+            found.append(load(path))
+        except Unreadable as error:
+            if len(paths) == 1:
+                raise
+            leave_out(error)
+    return found
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -30,7 +43,7 @@ def measure(args: argparse.Namespace) -> None:
     if not args.snapshots and not bounds:
         raise UserError("nothing to measure; give snapshots, --floor DOMAIN or --ceiling DOMAIN")
     read_rows(args.out)  # a file that cannot take the rows is refused before minutes are spent
-    loaded = [load(path) for path in args.snapshots]
+    loaded = readable(args.snapshots)
     for kind, domain in bounds:
         put_row(args.out, measure_bound(kind, domain, args))
     for trained in loaded:
@@ -42,8 +55,9 @@ def draw(args: argparse.Namespace) -> None:
         raise UserError(
             f"--titles has {len(args.titles)} titles for {len(args.snapshots)} snapshots; give one each"
         )
-    loaded = [load(path) for path in args.snapshots]
-    titles = args.titles or [trained.config["agent"]["name"] for trained in loaded]
+    named = dict(zip(args.snapshots, args.titles or (), strict=False))
+    loaded = readable(args.snapshots)
+    titles = [named.get(each.path) or each.config["agent"]["name"] for each in loaded]
     draw_figure([panel_of(*pair) for pair in zip(loaded, titles, strict=True)], args.out)
     print(f"picture: {args.out}")
 
@@ -54,7 +68,7 @@ def draw(args: argparse.Namespace) -> None:
 def missed(args: argparse.Namespace) -> None:
     """Where coverage is lost: squares that are not covered, by the maze's cell they lie in."""
     lost: dict[str, Counter] = {}
-    for trained in [load(path) for path in args.snapshots]:
+    for trained in readable(args.snapshots):
         centres, enough = covered(trained.episodes(EPISODES)[0].reshape(-1, 2), trained.lanes.maze)
         cells = Counter((int(x), int(y)) for x, y in np.floor(centres[~enough] + 0.5))
         lost.setdefault(trained.lanes.maze, Counter()).update(cells)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import yaml
 
-from agent.policy import Policy, load_policy
+from agent.policy import Policy, load_policy, snapshot_of
 from agent.skills.sources import SkillSpace
 from analysis.maze.estimators import kl_entropy, mi_mine, particle_entropy, separability
 from envs.maze.lanes import Lanes
@@ -113,7 +113,8 @@ def maze_domains() -> dict[str, str]:
     }
 
 
-def load(path: Path) -> Trained:
+def load(path: str | Path) -> Trained:
+    path = snapshot_of(path)
     payload = load_snapshot(path)
     config, domain = payload["config"], payload["domain"]
     try:

@@ -16,9 +16,11 @@ import numpy as np
 from analysis.maze.episodes import Trained, maze_domains, measures, walk
 from envs.maze.geometry import EPISODE_STEPS, uniform
 from envs.maze.lanes import Lanes
+from run.cli.console import printable
 from run.directory import SILENT, variant_name
+from run.files import Damaged, read_result, read_text
 from run.results import git_state
-from utils import CONFIGS, UserError, read_json, stream_seed, write_text
+from utils import CONFIGS, UserError, stream_seed, write_text
 
 MINE_STEPS = 20_000  # of MINE's network, for a row
 COLUMNS = (
@@ -39,6 +41,7 @@ COLUMNS = (
     "commit",
     "command",
 )
+NUMBERS = COLUMNS[3:14]
 KEY = ("domain", "agent", "variant", "seed", "frame")  # one row each
 
 
@@ -71,7 +74,7 @@ def describe(trained: Trained) -> tuple[str, str]:
 def commit_of(git: dict[str, Any] | None) -> str:
     if git is None:
         return ""
-    return f"{git['commit']}-dirty" if git["dirty"] else git["commit"]
+    return f"{git['commit']}-dirty" if git.get("dirty") else git["commit"]
 
 
 # --------------------------------------------------------------------------------------------- rows
@@ -82,7 +85,7 @@ def measure_snapshot(trained: Trained, args: argparse.Namespace) -> dict[str, An
     finished one tells, in result.json."""
     config, frame = trained.config, trained.frame
     variant, command = describe(trained)
-    result = trained.path.resolve().parent.parent / "result.json"
+    result = read_result(trained.path.resolve().parent.parent) or {}
     values = measures(
         *trained.episodes(args.episodes),
         trained.lanes.maze,
@@ -98,7 +101,7 @@ def measure_snapshot(trained: Trained, args: argparse.Namespace) -> dict[str, An
         "frame": frame,
         "env_steps": frame // config["action_repeat"],
         **values,
-        "commit": commit_of(read_json(result).get("git") if result.exists() else None),
+        "commit": commit_of(result.get("git")),
         "command": command,
     }
 
@@ -157,11 +160,15 @@ def measure_bound(kind: str, domain: str, args: argparse.Namespace) -> dict[str,
 def read_rows(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
+    try:
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
         rows = list(reader)
+    except (Damaged, csv.Error) as error:
+        raise UserError(f"{path} cannot be read ({error}); give --out another file") from error
     if tuple(reader.fieldnames or ()) != COLUMNS:
         raise UserError(f"{path} has other columns than these measures; give --out another file")
+    if any(None in row or None in row.values() for row in rows):
+        raise UserError(f"{path} has a row of another length; give --out another file")
     return rows
 
 
@@ -186,4 +193,5 @@ def put_row(path: Path, row: dict[str, Any]) -> None:
     rows = {tuple(old[name] for name in KEY): old for old in read_rows(path)}
     rows[tuple(text[name] for name in KEY)] = text
     write_rows(path, rows.values())
-    print("  ".join(f"{name} {text[name]}" for name in (*KEY, *COLUMNS[7:14])), flush=True)
+    shown = "  ".join(f"{name} {text[name]}" for name in (*KEY, *COLUMNS[7:14]))
+    print(printable(shown), flush=True)

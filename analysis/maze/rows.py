@@ -16,8 +16,9 @@ import torch
 from tqdm import tqdm
 
 from analysis.maze.episodes import load
-from analysis.maze.measure import as_text, measure_bound, measure_snapshot
+from analysis.maze.measure import NUMBERS, as_text, measure_bound, measure_snapshot
 from experiment.runs import Run
+from run.files import require_result
 from run.pool import Job, JobPool
 from utils import UserError, read_json, write_text
 
@@ -63,7 +64,7 @@ def fingerprint(target: Target, options: argparse.Namespace) -> str:
             json.dumps([config["domain"]["name"], config["skill_dim"], config["seed"]]).encode()
         )
     else:
-        commit = read_json(target.run.path / "result.json").get("git")
+        commit = require_result(target.run.path).get("git")
         digest.update(json.dumps([str(target.run.path.resolve()), commit]).encode())
         try:
             digest.update(target.run.snapshot(target.frame).read_bytes())
@@ -114,6 +115,21 @@ def measure_all(targets: list[Target], options: argparse.Namespace, workers: int
                 f"{'; '.join(pool.failed)}: not measured, so nothing is drawn; the same command goes on"
             )
     return [
-        Measured(target.label, target.group, target.bound, read_json(path))
+        Measured(target.label, target.group, target.bound, read_row(path))
         for target, path in zip(targets, paths, strict=True)
     ]
+
+
+def read_row(path: Path) -> dict[str, str]:
+    """A row that was measured before."""
+    row = read_json(path)
+    try:
+        if not all(isinstance(value, str) for value in row.values()):
+            raise ValueError("a value is no text")
+        for name in NUMBERS:
+            float(row[name])
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{path} is no row of measures ({error}); remove it to measure it again"
+        ) from error
+    return row

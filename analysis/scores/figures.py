@@ -231,6 +231,23 @@ def task_curves(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def return_curves(table: pd.DataFrame) -> Figure:
+    """Of scores.task_efficiency without normalising: mean return over frames, a panel per task."""
+    table = table[table["metric"] == "Mean"]
+    tasks, methods = list(table["task"].unique()), list(table["method"].unique())
+    paint, columns = colours(methods), min(len(tasks), 3) or 1
+    with matplotlib.rc_context(FONTS):
+        figure, axes = canvas(-(-max(len(tasks), 1) // columns), columns, width=3.2, height=2.4)
+        for axis, task in zip(axes.flat, tasks, strict=False):
+            draw_lines(axis, table[table["task"] == task], "frame", paint)
+            frames(axis)
+            axis.set(title=task.replace("_", " "), xlabel="frames of fine-tuning", ylabel="return")
+        for axis in list(axes.flat)[len(tasks) :]:
+            axis.axis("off")
+        method_legend(figure, methods)
+    return figure
+
+
 # --------------------------------------------------------------------------------------------- bars
 
 

@@ -10,8 +10,9 @@ computed from its means in the same way.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -56,8 +57,18 @@ class Style(NamedTuple):
     nothing: str
 
 
+NO_PAPER = pd.DataFrame(columns=["domain", "task", "kind", "method", "mean", "std"])
 MARKDOWN = Style("**@**", "<u>@</u>", "±", "-", "-")
 LATEX = Style(r"\textbf{@}", r"\underline{@}", r"$\pm$", "$-$", "--")
+
+
+class Shown(NamedTuple):
+    """What a table of an experiment has: its tasks with their domains, its methods, and why its
+    numbers cannot be compared with the paper's (empty: they can)."""
+
+    tasks: Mapping[str, str]
+    methods: Sequence[str]
+    warning: str = ""
 
 
 class Entry(NamedTuple):
@@ -185,25 +196,27 @@ def marked(entries: list[Entry], digits: int) -> list[Entry]:
 
 def compare(
     ours: pd.DataFrame | None,
-    paper: pd.DataFrame,
+    paper: pd.DataFrame | None,
     *,
     caption: str = "Episode returns",
     digits: int = 0,
+    shown: Shown | None = None,
 ) -> Table:
-    """Scores of ours (method, task, seed, score) beside a table of the paper with the same tasks
-    and methods.
+    """Scores of ours (method, task, seed, score) beside a table of the paper, if there is one.
 
-    A sum, as the total, is taken per seed and over the seeds that have all of its tasks.
+    Without `shown` the rows and columns are the paper's. A sum, as the total, is taken per seed and
+    over the seeds that have all of its tasks.
     """
-    tasks = list(dict.fromkeys(paper.loc[paper["kind"] == "score", "task"]))
+    paper = NO_PAPER if paper is None else paper
+    rows = layout(paper, shown.tasks if shown else None)
+    tasks = list(dict.fromkeys(task for _, task, kind in rows if kind == "score"))
     ours = pd.DataFrame(columns=["method", "task", "seed", "score"]) if ours is None else ours
     found = cells(ours, ["method", "task", "seed"], tasks)
-    methods = list(dict.fromkeys([*paper["method"], *sorted(found["method"].unique())]))
+    columns = shown.methods if shown else paper["method"]
+    methods = list(dict.fromkeys([*columns, *sorted(found["method"].unique())]))
     printed = paper.set_index(["domain", "task", "method"])
-    data = []
-    for domain, task, kind in (
-        paper[["domain", "task", "kind"]].drop_duplicates().itertuples(index=False)
-    ):
+    data: Any = []
+    for domain, task, kind in rows:
         summed = [task] if kind == "score" else addends(paper, domain if kind == "sum" else None)
         for method in methods:
             row = {
@@ -222,7 +235,8 @@ def compare(
                 "paper_mean": theirs.get("mean", math.nan),
                 "paper_std": theirs.get("std", math.nan),
             }
-            data.append(row | {"difference": row["mean"] - row["paper_mean"]})
+            difference = math.nan if shown and shown.warning else row["mean"] - row["paper_mean"]
+            data.append(row | {"difference": difference})
     data = pd.DataFrame(data)
     most = int(data["seeds"].max())
     caption += {0: ".", 1: "; ours are of one seed, without a deviation."}.get(
@@ -236,7 +250,28 @@ def compare(
         ]
         for _, rows in data.groupby("domain", sort=False)
     ]
-    return Table(caption, methods, blocks, data, left_out(ours, found, tasks), digits)
+    notes = [shown.warning] if shown and shown.warning and len(found) else []
+    return Table(caption, methods, blocks, data, [*notes, *left_out(ours, found, tasks)], digits)
+
+
+def layout(paper: pd.DataFrame, wanted: Mapping[str, str] | None) -> list[tuple[str, str, str]]:
+    """domain, task and kind of each row: the paper's as far as its tasks are wanted, with the sums
+    that are then complete, and below them the tasks that it does not have."""
+    kinds = ["domain", "task", "kind"]
+    printed: Any = list(paper[kinds].drop_duplicates().itertuples(index=False, name=None))
+    if wanted is None:
+        return printed
+    kept = [
+        (domain, task, kind)
+        for domain, task, kind in printed
+        if (
+            task in wanted
+            if kind == "score"
+            else set(addends(paper, domain if kind == "sum" else None)) <= set(wanted)
+        )
+    ]
+    known = {task for _, task, kind in printed if kind == "score"}
+    return kept + [(domain, task, "score") for task, domain in wanted.items() if task not in known]
 
 
 def addends(paper: pd.DataFrame, domain: str | None) -> list[str]:
@@ -265,7 +300,8 @@ def over_seeds(found: pd.DataFrame, method: str, tasks: list[str]) -> dict[str, 
 
 
 def row_lines(rows: pd.DataFrame, most: int, digits: int) -> list[Line]:
-    """Ours, the paper's and the difference; only the paper's where there is nothing of ours."""
+    """Ours, the paper's where it has a number, and the difference; only the paper's where there is
+    nothing of ours."""
     domain, task, kind = rows[["domain", "task", "kind"]].iloc[0]
     name = {"score": task.replace("_", " "), "sum": f"{domain} sum", "total": "total"}[kind]
     records = rows.to_dict("records")
@@ -276,7 +312,9 @@ def row_lines(rows: pd.DataFrame, most: int, digits: int) -> list[Line]:
         [Entry(r["mean"], r["std"], r["seeds"] if r["seeds"] < most else 0) for r in records],
         digits,
     )
-    lines = [Line(name, "ours", ours), Line("", "paper", theirs)]
+    lines = [Line(name, "ours", ours)]
+    if rows["paper_mean"].notna().any():
+        lines.append(Line("", "paper", theirs))
     if rows["difference"].notna().any():
         lines.append(Line("", "difference", [Entry(r["difference"], signed=True) for r in records]))
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import numpy as np
@@ -11,6 +12,24 @@ from envs.maze.env import IDS
 from envs.maze.geometry import EPISODE_STEPS
 
 
+def make_batch(name: str) -> MazeBatch:
+    """Of a maze by its registered name, or of the one that `some.module:function` makes."""
+    found = re.fullmatch(r"gymnasium:envs\.maze:amped/(\w+)-v0", name)
+    if found and found[1] in IDS:
+        return MazeBatch(**IDS[found[1]])
+    module, _, function = name.partition(":")
+    if re.fullmatch(r"[A-Za-z_]\w*", function) and module != "gymnasium":
+        try:
+            made = getattr(importlib.import_module(module), function)(seed=0)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"unknown environment {name} ({error})") from error
+        if isinstance(getattr(made, "batch", None), MazeBatch):
+            return made.batch
+    raise ValueError(
+        f"{name} does not run side by side; learner=ppo is for the mazes, use learner=ddpg"
+    )
+
+
 class Lanes:
     """`count` episodes of `steps` steps, all at the same step. Random numbers come from the
     generator given to reset."""
@@ -18,12 +37,7 @@ class Lanes:
     obs_dim = action_dim = 2
 
     def __init__(self, name: str, count: int, steps: int | None = None):
-        found = re.fullmatch(r"gymnasium:envs\.maze:amped/(\w+)-v0", name)
-        if not found or found[1] not in IDS:
-            raise ValueError(
-                f"{name} does not run side by side; learner=ppo is for the mazes, use learner=ddpg"
-            )
-        self.batch = MazeBatch(**IDS[found[1]])
+        self.batch = make_batch(name)
         self.count, self.steps = count, steps or EPISODE_STEPS
         self.maze = self.batch.maze
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,9 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from run.cli.console import Parser, leave
+from run.cli import own
+from run.cli.console import LEFT_OUT, Parser, leave, left_out
+from run.cli.help import show as show_help
 from run.cli.schema import Schema, flatten
 from run.cli.words import GROUPS, check_words, nearest, quote_words
 from utils import CONFIGS, Interrupted, UserError
@@ -41,7 +44,7 @@ def one_line(error: Exception) -> str:
         return f"{found[1]}= is missing; choose from {', '.join(found[2].split())}"
     if re.match("Could not override 'experiment'", text):
         return "experiments are sets of runs: python -m analysis.figure experiment=NAME"
-    if found := re.match("Could not override '(task|skills)'", text):
+    if found := re.match("Could not override '(task|skills|adapt|data)'", text):
         return f"{found[1]}= is not for pre-training; use finetune.py"
     if found := re.match(r"Could not override '([^']*)'", text):
         return f"{found[1]} is not a key of this run{_nearest_key(found[1], error)}; --help lists the keys and groups"
@@ -75,15 +78,16 @@ def read_arguments(arguments: list[str], phase: str) -> list[str]:
     parser = get_args_parser()
     parser.__class__ = Parser  # the same parser, whose errors are one line
     given = parser.parse_args(arguments)
+    own.use(given.config_dir)
     check_words(given.overrides, multirun=given.multirun)
     if given.multirun:  # there a comma separates the values of a sweep
-        check_sweeps(given.overrides, phase, given.config_dir)
+        check_sweeps(given.overrides, phase)
         return arguments
     quoted = dict(zip(given.overrides, quote_words(given.overrides), strict=True))
     return [quoted.get(word, word) for word in arguments]
 
 
-def check_sweeps(words: list[str], phase: str, config_dir: str | None) -> None:
+def check_sweeps(words: list[str], phase: str) -> None:
     """All values of a sweep before its first run. What a key may hold depends on the groups, such
     as agent=, so each combination of these is composed."""
     swept: dict[str, list[Any]] = {}
@@ -98,8 +102,7 @@ def check_sweeps(words: list[str], phase: str, config_dir: str | None) -> None:
     groups = [[f"{key}={value}" for value in swept.pop(key)] for key in GROUPS if key in swept]
     if not swept:
         return
-    if config_dir:
-        fixed.append(f"hydra.searchpath=[file://{os.path.abspath(config_dir)}]")
+    fixed += own.search_words()
     for chosen in itertools.product(*groups):
         with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
             cfg = hydra.compose(phase, [*fixed, *chosen])
@@ -111,11 +114,15 @@ def check_sweeps(words: list[str], phase: str, config_dir: str | None) -> None:
 
 def run_command(task: Callable[[], Any], *wrong: type[Exception]) -> None:
     """Run the body of a command without Hydra (sweep.py, python -m analysis.NAME). Mistakes of the
-    user become one line: UserError, OSError and whatever else `wrong` names."""
+    user become one line: UserError, OSError and whatever else `wrong` names. A command that did its
+    work but left out files that it could not read says so in its exit code."""
     mistakes: tuple[type[Exception], ...] = (UserError, OSError, *wrong)
+    left_out.clear()
     try:
         task()
         sys.stdout.flush()
+        if left_out:
+            sys.exit(LEFT_OUT)
     except BrokenPipeError:  # | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except mistakes as error:
@@ -156,10 +163,19 @@ class Guard:
             leave(str(stop), stop.exit_code)
 
     def launch(self, main: Callable[[], None], phase: str) -> None:
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on it is caught
         try:
+            asked = {"--help", "-h"} & set(sys.argv[1:])
+            if asked:
+                sys.argv[1:] = [word for word in sys.argv[1:] if word not in asked]
             sys.argv[1:] = read_arguments(sys.argv[1:], phase)
+            if asked:
+                return show_help(phase, get_args_parser().parse_args(sys.argv[1:]).overrides)
             os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing paragraphs
             main()
+        except BrokenPipeError:  # --help | head
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
             leave(
                 "interrupted before anything was trained" if not self.started else "interrupted",

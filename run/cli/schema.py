@@ -290,8 +290,13 @@ def resolve(cfg: DictConfig) -> dict[str, Any]:
     for key, value in flatten(config).items():
         schema.require_valid(key, value)
     if config["agent"]["objective"] is not None:
-        objective = config["agent"]["objective"]
-        require_keys("agent.objective", objective_class(config), objective)
+        kind = objective_class(config)
+        require_keys("agent.objective", kind, config["agent"]["objective"])
+        if kind.needs_skills and config["agent"]["skill_space"] == "none":
+            raise UserError(
+                f"agent.skill_space=none leaves agent={config['agent']['name']} without the skills "
+                "that it is about; use one_hot, cube, sphere or gaussian"
+            )
     own = {**config["learner"], **config["agent"].get("learner", {})}
     require_keys("learner", learner_class(config), own)
     config["agent"].pop("show", None)  # for tables and figures: no part of the run

@@ -8,6 +8,19 @@ from envs.maze.geometry import EPISODE_STEPS
 from utils import UserError
 
 
+def check_minibatches(learner: dict[str, Any]) -> None:
+    """Every minibatch needs two rows, of which deviations are taken."""
+    rows = learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS)
+    size = -(-rows // learner["minibatches"])
+    if size < 2 or rows % size == 1:
+        most = next((n for n in range(rows // 2, 0, -1) if rows % -(-rows // n) != 1), 0)
+        raise UserError(
+            f"learner.minibatches={learner['minibatches']} leaves a minibatch with one of the {rows} "
+            f"rows of a rollout (rollouts x rollout_steps); "
+            + (f"the most that works is {most}" if most else "give more rollouts or rollout_steps")
+        )
+
+
 def check_cycles(config: dict[str, Any]) -> None:
     """On-policy learners stop between cycles only, so whatever happens at a frame must be due
     there."""
@@ -17,6 +30,7 @@ def check_cycles(config: dict[str, Any]) -> None:
             "save_video=true films one episode at a time; learner=ppo plays many side by side: use "
             "save_video=false, its pre-training draws skills_<frame>.png"
         )
+    check_minibatches(learner)
     twice = learner["fresh_rollouts"] and config["phase"] == "pretrain"
     cycle = learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS) * (1 + twice)
     for key in (

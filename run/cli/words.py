@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from utils import CONFIGS, UserError
+from run.cli import own
+from utils import UserError
 
 GROUPS = (
     "adapt",
@@ -32,7 +33,7 @@ PLACES = ("hydra.run.", "hydra.sweep.", "hydra.output_subdir", "hydra.job.")
 
 
 def options(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONFIGS / group).glob("*.yaml"))
+    return list(own.yamls(group))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

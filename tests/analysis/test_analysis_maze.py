@@ -11,6 +11,7 @@ import torch
 
 from agent.learners.policies import BetaPolicy
 from agent.policy import Policy
+from agent.skills.sources import SkillSpace
 from analysis.maze import __main__ as maze
 from analysis.maze import episodes, measure
 from analysis.maze import pictures as maze_pictures
@@ -23,6 +24,7 @@ from envs.maze.measures import coverage, covered, mi_grid
 from tests.kit.cli import table
 from tests.kit.learners import make_ppo
 from tests.kit.pictures import nearest, pixels
+from tests.kit.runs import result_text
 
 SKILLS = 3
 RUNS = [("tree_maze", "diayn"), ("square_maze", "amped")]
@@ -75,7 +77,9 @@ def compass():
     with torch.no_grad():
         linear.weight.zero_(), linear.bias.zero_()
         linear.weight[0, 2] = linear.weight[2, 3] = 20.0
-    return Policy(network, {"obs_dim": 2, "action_dim": 2, "skill_dim": 2}, 0, one_hot=True)
+    return Policy(
+        network, {"obs_dim": 2, "action_dim": 2, "skill_dim": 2}, 0, space=SkillSpace("one_hot", 2)
+    )
 
 
 # ---- episodes
@@ -108,9 +112,8 @@ def test_a_learner_and_the_policy_in_its_snapshot_walk_alike():
         Lanes("gymnasium:envs.maze:amped/TreeMaze-v0", 1),
         np.eye(SKILLS, dtype=np.float32),
     )
-    policy = Policy(
-        learner.policy, {"obs_dim": 2, "action_dim": 2, "skill_dim": SKILLS}, 0, one_hot=True
-    )
+    spec = {"obs_dim": 2, "action_dim": 2, "skill_dim": SKILLS}
+    policy = Policy(learner.policy, spec, 0, space=SkillSpace("one_hot", SKILLS))
     ours, theirs = (
         episodes.play(p, lanes, skills, 4, np.random.default_rng(0))[0] for p in (learner, policy)
     )
@@ -248,7 +251,7 @@ def test_the_commit_is_that_of_the_run_and_unknown_before_it_ends(train, command
     result = snapshot.parent.parent / "result.json"
     text = result.read_text()
     try:
-        result.write_text('{"git": {"commit": "abc", "dirty": true}}')
+        result.write_text(result_text(git={"commit": "abc", "dirty": True}))
         assert (
             command("measure", snapshot, "--out", out, *QUICK).code == 0
             and table(out)[0]["commit"] == "abc-dirty"

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from analysis import collect
+from run.cli.console import LEFT_OUT
 
 
 @pytest.fixture
@@ -42,10 +43,11 @@ def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unrea
 
     out = tmp_path / "all.csv"
     done = call(f"run_root={cli.root}", "--out", out)
-    assert done.code == 0 and done.out == f"3 finished runs: {out}; 1 unreadable; 1 unfinished\n", (
-        done
-    )
-    assert done.err.startswith(f"unreadable: {first / 'seed_4'}: result.json cannot be read")
+    assert (
+        done.code == LEFT_OUT
+        and done.out == f"3 finished runs: {out}; 1 unreadable; 1 unfinished\n"
+    ), done
+    assert done.err.startswith(f"left out: {first / 'seed_4'}: result.json cannot be read")
     assert done.err.count("\n") == 1
     table = pd.read_csv(out)
     made = json.loads((first / "seed_1/result.json").read_text())
@@ -59,7 +61,7 @@ def test_a_table_holds_score_and_provenance_of_finished_runs_and_names_the_unrea
     assert hashes[0] == hashes[1] != hashes[2] and len(hashes[0]) == 12
 
     assert (
-        call(f"run_root={cli.root}").code == 0
+        call(f"run_root={cli.root}").code == LEFT_OUT
         and (cli.root / "results.csv").read_bytes() == out.read_bytes()
     )
 

@@ -478,9 +478,10 @@ def test_every_skill_is_filmed_and_the_same_command_draws_the_same(
     assert all((row[8] != row[0]).any() for row in cells) and strip[head:, :left].min() < 100
     code, out = run_film(monkeypatch, capsys, *command, "--out", tmp_path / "b")
     assert code == 0 and "filmstrip.png" in out and "skills.mp4" in out
-    for name in ("skills.mp4", "filmstrip.png"):
+    names = ["filmstrip.png", "sheet.jpg", "sheet.json", "skills.mp4"]
+    for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["filmstrip.png", "skills.mp4"]
+    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == names
 
 
 def test_the_film_plays_the_episodes_of_the_runs_own_evaluation(gl, cli, tmp_path):
@@ -608,3 +609,30 @@ def test_videos_do_not_make_another_variant_and_are_refused_side_by_side(cli):
     )
     refused = cli("pretrain", "domain=tree_maze", "save_video=true")
     assert refused.code == 2 and "films one episode at a time" in refused.err
+
+
+# ------------------------------------------------------------------------ other people's environments
+
+
+def test_a_gymnasium_environment_that_can_draw_is_filmed_and_in_the_gallery(
+    cli, run_main, tmp_path
+):
+    pytest.importorskip("pygame", reason="Pendulum draws with pygame")
+    words = ("domain.primal_task=gymnasium:Pendulum-v1", "num_train_frames=20", "snapshots=[]")
+    assert cli("pretrain", "agent=diayn", *words, "variant=p", "skill_dim=2").code == 0
+    run = cli.root / "pretrain/walker/diayn/p/seed_1"
+    out = tmp_path / "film"
+    done = run_main(film.main, "skills", run, "--out", out, "--size", "32", "--steps", "6")
+    assert done.code == 0 and (out / "skills.mp4").exists(), done.err
+    shown = tmp_path / "gallery.png"
+    words = ("--env", "gymnasium:Pendulum-v1", "walker_run", "--out", shown, "--size", "32")
+    assert run_main(film.main, "gallery", *words).code == 0 and shown.exists()
+
+
+def test_one_that_cannot_draw_gets_one_line(run_main, tmp_path, monkeypatch):
+    """What gymnasium says without pygame is a traceback of forty lines."""
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    words = ("--env", "gymnasium:Pendulum-v1", "--out", tmp_path / "x.png")
+    told = run_main(film.main, "gallery", *words)
+    assert told.code == 2 and told.err.count("\n") == 1
+    assert "Pendulum-v1 cannot be drawn: pygame is not installed" in told.err

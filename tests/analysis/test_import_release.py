@@ -168,6 +168,13 @@ def test_the_reader_makes_stand_ins_and_imports_nothing(zoo):
         ("cic", ("beta=1",), "beta is not a key of this command; give agent=, domain="),
         ("cic_said", (), "it holds no agent and _global_step"),
         ("nothing", (), "no file "),
+        ("meta", (), "actor.trunk.0.weight is not a dense tensor of finite float32 numbers"),
+        ("sparse", (), "actor.trunk.0.weight is not a dense tensor of finite float32 numbers"),
+        ("tensor_as_eps", (), "actor.trunk is Linear, LayerNorm, Tanh; ours is"),
+        ("numbers_as_keys", (), "actor.trunk.0.0 is not a dense tensor"),
+        ("numbers_as_layers", (), "actor.policy is Linear, ReLU, Linear; ours is"),
+        ("thousands_of_digits", (), "nothing in it was executed"),
+        ("truth_as_step", (), "it holds no agent and _global_step"),
     ],
 )
 def test_everything_else_is_refused_in_one_line(zoo, importing, tmp_path, name, words, expected):
@@ -178,6 +185,12 @@ def test_everything_else_is_refused_in_one_line(zoo, importing, tmp_path, name, 
     assert done.code == 2 and expected in done.err, done
     assert done.err.count("\n") == 1 and done.err.startswith("error: ") and done.out == ""
     assert not (tmp_path / "runs").exists()
+
+
+def test_names_in_a_file_do_not_steer_the_terminal(zoo, importing):
+    done = importing(zoo / "escapes.pt", "domain=walker")
+    assert done.code == 0 and r"\x1b[31m\nerror: fake" in done.out
+    assert "\x1b" not in done.out and done.out.count("\n") == 4
 
 
 def test_the_domain_must_be_given_and_a_snapshot_is_never_written_over(zoo, importing, tmp_path):

@@ -158,7 +158,8 @@ def test_skills_are_named_by_the_directory_so_that_fixed_skills_stay_apart(root)
 def test_an_oracle_has_no_eval_csv_but_a_curve_and_a_best_skill(root):
     run = root / FINETUNE
     (run / "eval.csv").unlink()
-    edit(run / "result.json", best={"skill": 1, "return_mean": 5.5})
+    best = {"skill": 1, "return_mean": 5.5, "return_std": 0.5, "zero_shot": 1.0}
+    edit(run / "result.json", best=best)
     row = only(read_runs(root), phase="finetune")
     assert row["state"] == "finished" and row["best_score"] == 5.5
     curve = read_json(run / "result.json")["curve"]

@@ -11,7 +11,9 @@ import pytest
 from analysis.frames.runs import COLUMNS
 from analysis.scores import tables
 from analysis.scores.tables import MARKDOWN, Entry, compare, escape, marked, spell, wall_clock
+from analysis.table import size_warning
 from experiment import paper
+from experiment.definition import load
 from utils import UserError
 
 RETURNS = [
@@ -304,3 +306,40 @@ def test_hours_need_to_know_the_method_of_a_run():
 
 def test_a_dash_stands_for_what_there_is_not():
     assert compare(None, PAPER).cell(Entry(), MARKDOWN) == "-"
+
+
+# ---- tables of any tasks and methods
+
+
+def test_other_sizes_than_the_papers_are_told_and_give_no_differences():
+    ours = pd.DataFrame(
+        [("amped", "walker_run", seed, 100.0 + seed) for seed in (1, 2)]
+        + [("mine", "moon_walk", seed, 7.0) for seed in (1, 2)],
+        columns=["method", "task", "seed", "score"],
+    )
+    tasks = {"walker_run": "walker", "moon_walk": "moon"}
+    same, other = (
+        tables.compare(
+            ours, paper.load("urlb"), shown=tables.Shown(tasks, ["amped", "mine"], warning)
+        )
+        for warning in ("", "Not comparable with the paper: preset cpu.")
+    )
+    rows = [(line.row, line.source) for block in same.blocks for line in block]
+    assert rows == [
+        ("walker run", "ours"),
+        ("", "paper"),
+        ("", "difference"),
+        ("moon walk", "ours"),
+    ]
+    assert same.methods == ["amped", "mine"] and same.notes == []
+    assert "difference" not in other.markdown() and "preset cpu" in other.notes[0]
+    alone = tables.compare(ours, None, shown=tables.Shown(tasks, ["mine", "amped"]))
+    assert "paper" not in alone.markdown() and alone.methods == ["mine", "amped"]
+
+
+def test_an_experiment_of_another_size_says_so():
+    small = size_warning(load(["experiment=walker_small"]))
+    assert (
+        "pre-training of 10,000 frames, the paper's of 2,000,000" in small and "preset cpu" in small
+    )
+    assert size_warning(load(["experiment=table_metra", "methods=amped", "seed=1"])) == ""

@@ -86,7 +86,7 @@ def check_script(script: str, words: list[str]) -> None:
     if script in ("pretrain", "finetune"):
         if "--config-dir" not in words:  # whose groups are the reader's own
             check_run(script, words)
-    elif script == "sweep":
+    elif script == "sweep" and "--config-dir" not in words:
         given = definition.split_words(words)
         assert given.pop("action", "run") in ACTIONS
         graph.settings(given.pop("cluster", "local"), definition.take(given, "cluster."))
@@ -136,7 +136,7 @@ def check_module(module: str, words: list[str]) -> None:
         )
         assert all(option in text for option in given), text
     settings = definition.split_words([w for w in words if re.match(r"[a-z][\w.]*=", w)])
-    if "experiment" in settings:
+    if "experiment" in settings and "--config-dir" not in words:
         check_experiment(settings)
 
 

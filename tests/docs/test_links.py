@@ -44,9 +44,8 @@ def test_every_page_of_docs_is_linked_from_its_index_and_from_the_front_page():
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
 def test_every_file_that_a_page_mentions_exists(page):
-    """`<name>` and `*` stand for at least one; docs/extending.md names files that its reader
-    writes."""
-    if name(page) == "docs/extending.md":
+    """`<name>` and `*` stand for at least one; two pages name files that their reader writes."""
+    if name(page) in ("docs/extending.md", "docs/your-table.md"):
         return
     for path in MENTIONED.findall(prose(page)):
         assert list(ROOT.glob(re.sub(r"<\w+>", "*", path))), path

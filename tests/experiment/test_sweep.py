@@ -25,6 +25,7 @@ from tests.kit.runs import (
     group_is_gone,
     is_free,
     kill_after_checkpoint,
+    result_text,
     stamps,
     wait_for,
 )
@@ -101,7 +102,7 @@ def test_hours_are_measured_where_runs_are_finished_the_papers_at_its_size_and_e
     )
     first, second = two[:2]
     first.path.mkdir(parents=True)
-    (first.path / "result.json").write_text('{"wall_seconds": 7200}')
+    (first.path / "result.json").write_text(result_text(wall_seconds=7200))
     costs = cost.estimate(two)
     assert str(first.path) not in costs.hours and costs.hours[str(second.path)] == 2
     assert costs.line() == (
@@ -198,7 +199,7 @@ class Fake:
             self.returncode = 0 if self.good else 1
             if self.good:
                 self.run.path.mkdir(parents=True, exist_ok=True)
-                (self.run.path / "result.json").write_text('{"wall_seconds": 1}')
+                (self.run.path / "result.json").write_text(result_text())
             else:
                 graph.log_of(self.run).parent.mkdir(parents=True, exist_ok=True)
                 graph.log_of(self.run).write_text("Traceback\nValueError: no\n")

@@ -187,7 +187,10 @@ def values(draw) -> Case:
     found = {key: value for key, value in leaves(script, words).items() if not is_fixed(key)}
     key = draw(st.sampled_from(sorted(found)))
     candidates = wrong_values(key, found[key])
-    if key == "run_root":  # a command line quotes it: these are names of directories there
+    if key in (
+        "run_root",
+        "data.file",
+    ):  # a command line quotes them: these are names of files there
         candidates = [word for word in candidates if word not in ("[1,x]", "{a:1}")]
     wrong = st.sampled_from(candidates)
     if type(found[key]) in (int, float):

@@ -25,15 +25,17 @@ class Output(NamedTuple):
     err: str
 
 
-def process(script: str, *args: str, **kwargs) -> subprocess.Popen:
-    """The script as a user starts it."""
-    environment = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
+def process(
+    script: str, *args: str, env: dict[str, str] | None = None, **kwargs
+) -> subprocess.Popen:
+    """The script as a user starts it; `env` is added to the environment."""
+    kept = {k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"}
     return subprocess.Popen(
         [sys.executable, str(ROOT / f"{script}.py"), *args],
         stdout=subprocess.PIPE,
         text=True,
         stderr=subprocess.PIPE,
-        env=environment,
+        env={**kept, **(env or {})},
         **kwargs,
     )
 

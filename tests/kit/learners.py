@@ -117,3 +117,26 @@ def task_and_negative() -> Given:
         diversity=lambda batch: batch.reward,
         exploration=lambda batch: -2 * batch.reward + batch.obs[:, :1],
     )
+
+
+def flat(tree):
+    """The leaves of nested dicts and lists."""
+    if isinstance(tree, dict):
+        return [leaf for key in tree for leaf in flat(tree[key])]
+    return (
+        [leaf for part in tree for leaf in flat(part)]
+        if isinstance(tree, (list, tuple))
+        else [tree]
+    )
+
+
+def same_numbers(a, b, **tolerance):
+    """Two trees hold the same leaves: tensors bit for bit, or within a tolerance."""
+    assert len(flat(a)) == len(flat(b))
+    for x, y in zip(flat(a), flat(b)):
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            torch.testing.assert_close(x, y, **(tolerance or {"rtol": 0, "atol": 0}))
+        elif isinstance(x, torch.Tensor):
+            assert torch.equal(x, y)
+        else:
+            assert x == y

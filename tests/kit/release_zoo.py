@@ -174,6 +174,45 @@ class PixelAgent(CICAgent):
         self.obs_type, self.encoder = "pixels", nn.Sequential(nn.Conv2d(9, 32, 3))
 
 
+def meta(agent, payload):
+    agent.actor.trunk[0].weight = nn.Parameter(torch.empty(HIDDEN, OBS + 8, device="meta"))
+
+
+def sparse(agent, payload):
+    agent.actor.trunk[0]._parameters["weight"] = torch.eye(HIDDEN).to_sparse()
+
+
+def tensor_as_eps(agent, payload):
+    agent.actor.trunk[1].eps = torch.full((3,), 1e-5)
+
+
+def numbers_as_keys(agent, payload):
+    agent.actor.trunk[0]._parameters = {0: torch.zeros(HIDDEN, OBS + 8)}
+
+
+def numbers_as_layers(agent, payload):
+    agent.actor.policy._modules = dict(enumerate(agent.actor.policy))
+
+
+def thousands_of_digits(agent, payload):
+    payload["_global_step"] = 10**5000
+
+
+def truth_as_step(agent, payload):
+    payload["_global_step"] = True
+
+
+def escapes(agent, payload):
+    agent.__dict__["\x1b[31m\nerror: fake"] = torch.zeros(1)
+    agent.__dict__[7] = torch.zeros(1)
+
+
+ATTACKS = (
+    *(meta, sparse, tensor_as_eps, numbers_as_keys, numbers_as_layers, thousands_of_digits),
+    *(truth_as_step, escapes),
+)
+
+
 def main(out: Path) -> None:
     torch.manual_seed(0)
     for kind in (
@@ -196,6 +235,10 @@ def main(out: Path) -> None:
             for network in ("critic", "critic_target"):
                 said[network] = torch.cat(getattr(agent, network)(x, action), 1).detach()
         torch.save(said, out / f"{name}_said.pt")
+    for attack in ATTACKS:
+        payload = {"agent": CICAgent(), "_global_step": 1}
+        attack(payload["agent"], payload)
+        torch.save(payload, out / f"{attack.__name__}.pt")
     torch.save(
         {"agent": CICAgent(), "_global_step": 1},
         out / "legacy.pt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import signal
@@ -90,3 +91,15 @@ def undocumented(columns: Iterable[str]) -> list[str]:
     named = {"frame", "episodes"} | metrics.names()
     groups = {name.partition("<")[0] for name in named if "<" in name}
     return [c for c in columns if c not in named and not c.startswith(tuple(groups))]
+
+
+def result_text(**changes) -> str:
+    """A result.json with all that one must hold, and no more."""
+    return json.dumps(
+        {
+            **{"phase": "pretrain", "agent": "amped", "variant": "smoke", "domain": "walker"},
+            **{"task": None, "skills": None, "seed": 1, "frame": 0, "score": 0.0},
+            **{"final": {"return_mean": 0.0, "return_std": 0.0}, "curve": [], "wall_seconds": 1.0},
+            **changes,
+        }
+    )

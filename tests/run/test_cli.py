@@ -67,8 +67,7 @@ def test_every_ablation_is_one_override_and_finetunes_by_the_same_override(cli, 
 
 def test_finetuning_finds_the_pretraining_with_the_same_method_overrides(cli):
     assert cli("pretrain", "skill_dim=8", "num_train_frames=120").code == 0
-    # num_train_frames names another variant.
-    missing = cli("finetune", "skill_dim=8", "task=walker_walk")
+    missing = cli("finetune", "skill_dim=4", "task=walker_walk")
     assert (
         missing.code == 2
         and "smoke,num_train_frames=120,skill_dim=8 seed_1: 60, 120" in missing.err
@@ -76,7 +75,7 @@ def test_finetuning_finds_the_pretraining_with_the_same_method_overrides(cli):
     # commas and equal signs need no quotes
     variant = "pretrain_variant=smoke,num_train_frames=120,skill_dim=8"
     found = cli("finetune", "skill_dim=8", "task=walker_walk", variant)
-    assert found.code == 0 and "skills 8" in found.out
+    assert found.code == 0 and "skills 8" in found.out and "note:" not in found.out
 
 
 def test_ddpg_learns_a_task_from_scratch_without_a_snapshot(cli):
@@ -157,6 +156,22 @@ def test_the_help_of_both_scripts_lists_the_choices():
         assert "preset: cpu, paper, smoke" in shown.out
         assert "domain: jaco, quadruped, square_maze, tree_maze, walker" in shown.out
     assert f"task: {', '.join(TASKS)}" in shown.out
+
+
+def test_the_help_shows_what_the_words_give_by_topic_with_a_line_on_each_key(cli):
+    shown = cli("pretrain", "--help", "preset=cpu", "agent=cic").out
+    assert "${" not in shown and not cli.root.exists()
+    topics = re.findall(r"^(\w[\w ,]+):$", shown, re.M)
+    assert topics[:3] == ["Which run", "How long, and what is kept", "Evaluation and logs"]
+    for line in (
+        r"num_train_frames=100000",
+        r"learner\.hidden_dim=128",
+        r"log_every_frames=1000 +one row of train\.csv",
+    ):
+        assert re.search(rf"^  {line}", shown, re.M), line
+    assert "agent: " in shown and "(here: cic)" in shown
+    wrong = cli("pretrain", "--help", "agent=nobody")
+    assert wrong.code == 2 and "agent=nobody is not known" in wrong.err
 
 
 def test_a_multirun_runs_every_job_and_leaves_nothing_in_the_working_directory(tmp_path):

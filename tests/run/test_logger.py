@@ -6,9 +6,12 @@ import io
 import os
 import subprocess
 import sys
+import threading
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from run.logger import Logger
 from utils import ROOT, UserError
@@ -317,3 +320,92 @@ def test_wandb_that_does_not_start_is_a_warning_and_the_run_goes_on(tmp_path, mo
     first, second = capsys.readouterr().err.splitlines()
     assert "(no key); logging offline" in first and "(no key); going on without it" in second
     assert read(tmp_path / "train.csv") == [{"frame": "10", "loss": "1"}]
+
+
+def test_a_resumed_run_is_the_same_one_for_wandb_and_is_found_by_group_type_and_tags(
+    tmp_path, monkeypatch
+):
+    import wandb
+
+    asked = []
+
+    class Run:
+        def log(self, row):
+            asked[-1].setdefault("logged", []).append(row)
+
+        def finish(self):
+            pass
+
+    def init(**given):
+        asked.append(given)
+        return Run()
+
+    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setenv("WANDB_ENTITY", "somebody")
+    config = {
+        "phase": "pretrain",
+        "agent": {"name": "amped"},
+        "domain": {"name": "walker"},
+        "preset": {"name": "cpu"},
+    }
+    for _ in range(2):
+        logger = Logger(
+            tmp_path,
+            use_tb=False,
+            use_wandb=True,
+            project="p",
+            name="pretrain/walker/amped/cpu/seed_1",
+            config=config,
+        )
+        Image.new("RGB", (4, 4)).save(tmp_path / "skills_10.png")
+        logger.add_media(10)
+        logger.add_media(20)  # left nothing
+        logger.close()
+    first, second = asked
+    assert first["id"] == second["id"] and len(first["id"]) == 16 and first["resume"] == "allow"
+    assert first["group"] == "pretrain/walker/amped/cpu" and first["job_type"] == "pretrain"
+    assert first["tags"] == ["amped", "cpu", "walker"] and first["entity"] == "somebody"
+    (row,) = first["logged"]
+    assert row["frame"] == 10 and isinstance(row["media/skills"], wandb.Image)
+
+
+def test_wandb_that_never_finishes_costs_a_line_and_no_run(tmp_path, monkeypatch, capsys):
+    import wandb
+
+    class Hangs:
+        def log(self, row):
+            raise ConnectionError("network is unreachable")
+
+        def finish(self):
+            threading.Event().wait(30)
+
+    monkeypatch.setattr(wandb, "init", lambda **_: Hangs())
+    monkeypatch.setattr("run.logger.FINISH_SECONDS", 0.05)
+    logger = make(tmp_path, use_wandb=True)
+    logger.close()
+    assert "did not finish (no answer in 0.05 s)" in capsys.readouterr().err
+    logger = make(tmp_path, use_wandb=True)
+    window(logger, 10, [1.0])
+    logger.close()
+    assert "stopped (network is unreachable); going on without it" in capsys.readouterr().err
+    assert read(tmp_path / "train.csv") == [{"frame": "10", "loss": "1"}]
+
+
+def test_tensorboard_gets_films_and_pictures(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from run.video import write_film
+
+    logger = make(tmp_path, use_tb=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "skills_10.png")
+    frames = [np.full((16, 16, 3), 20 * i, np.uint8) for i in range(8)]
+    write_film(tmp_path / "videos/eval_10_0.mp4", frames, 10)
+    logger.add_media(10)
+    logger.close()
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    shapes = {
+        tag: (events.Images(tag)[0].width, events.Images(tag)[0].height)
+        for tag in events.Tags()["images"]
+    }
+    assert shapes == {"media/skills": (8, 8), "media/eval_0": (6 * 16, 16)}

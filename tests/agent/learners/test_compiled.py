@@ -5,8 +5,10 @@ import copy
 import pytest
 import torch
 
-from agent.learners.compiled import Capture, Compiled, Graphed
+from agent.learners.compiled import Capture, Compiled
+from agent.learners.recorded import Graphed
 from benchmarks.cost import AGENTS, updater
+from tests.kit.learners import same_numbers as same
 
 
 class Direct(Capture):
@@ -33,27 +35,6 @@ def everything(update):
     return copy.deepcopy([owner.state_dict() for owner in owners]), [
         source.get_state() for source in sources if source is not None
     ]
-
-
-def flat(tree):
-    if isinstance(tree, dict):
-        return [leaf for key in tree for leaf in flat(tree[key])]
-    return (
-        [leaf for part in tree for leaf in flat(part)]
-        if isinstance(tree, (list, tuple))
-        else [tree]
-    )
-
-
-def same(a, b, **tolerance):
-    assert len(flat(a)) == len(flat(b))
-    for x, y in zip(flat(a), flat(b)):
-        if isinstance(x, torch.Tensor) and x.is_floating_point():
-            torch.testing.assert_close(x, y, **(tolerance or {"rtol": 0, "atol": 0}))
-        elif isinstance(x, torch.Tensor):
-            assert torch.equal(x, y)
-        else:
-            assert x == y
 
 
 def pair(agent, capture, *overrides):
