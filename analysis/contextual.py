@@ -97,6 +97,7 @@ def train(regime: str, seed: int, *, skills: int, steps: int, **overrides: Any) 
     config["skills"] |= overrides
     torch.manual_seed(seed)
     space = SkillSpace("one_hot", skills)
+    source: SkillSource
     if regime in ALGORITHMS:
         source = make_selector(config, space, 2, rng)
     else:

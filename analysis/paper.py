@@ -14,10 +14,9 @@ def show() -> None:
     table = paper_gains(np.random.default_rng(0))
     print(beside(table, pd.DataFrame(columns=COLUMNS)))
     print("\nRanges (99 %) that the printed means and deviations alone leave:")
-    for row in table.itertuples():
-        print(
-            f"  {label(row.method)} over {label(row.over)}: {row.range_low:.1f} to {row.range_high:.1f}"
-        )
+    for row in table.to_dict("records"):
+        pair = f"{label(row['method'])} over {label(row['over'])}"
+        print(f"  {pair}: {row['range_low']:.1f} to {row['range_high']:.1f}")
 
 
 if __name__ == "__main__":

@@ -131,9 +131,9 @@ def rerun(command: str, root: Path) -> Path:
     _, script, *words = shlex.split(command)
     words = quote_words([w for w in words if not w.startswith("run_root=")] + [f"run_root={root}"])
     phase = script.removesuffix(".py")
-    make = {"pretrain": pretrain, "finetune": finetune}[phase]
+    cfg = compose(words, phase)
     with contextlib.redirect_stdout(io.StringIO()):
-        return make(compose(words, phase), words)
+        return pretrain(cfg, words) if phase == "pretrain" else finetune(cfg, words)
 
 
 def sources(table: pd.DataFrame, command: str) -> list[str]:

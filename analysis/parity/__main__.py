@@ -11,7 +11,7 @@ largest of theirs. What the checkout lacks is named. Exit code 1 if something di
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Line(NamedTuple):
     problem: str = ""
 
 
-def flat(values: list[Any]) -> np.ndarray:
+def flat(values: Sequence[Any]) -> np.ndarray:
     return np.concatenate(
         [torch.as_tensor(each, dtype=torch.float64).detach().flatten().numpy() for each in values]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +18,7 @@ from utils import Streams, UserError
 
 UPDATES = 10
 
-Pairs = tuple[list[Tensor], list[Tensor]]  # ours, theirs
+Pairs = tuple[Sequence[Any], Sequence[Any]]  # ours, theirs: tensors and numbers
 
 
 def aninfonce(both: Both) -> Pairs:

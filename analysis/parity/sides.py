@@ -71,11 +71,11 @@ def copy_weights(ours: Iterable[nn.Parameter], theirs: Iterable[nn.Parameter], w
 class Both:
     """Our objective and learner with the weights of their agent, and a batch for both."""
 
-    def __init__(self, modules: dict[str, ModuleType]):
+    def __init__(self, modules: dict[str, Any]):
         self.config = resolve(compose(list(WORDS)))
-        self.module, self.public = modules["agent.amped"], None
+        self.module: Any = modules["agent.amped"]
         torch.manual_seed(0)
-        self.public = public_agent(self.module, self.config)
+        self.public: Any = public_agent(self.module, self.config)
         self.module.rms = self.module.RMS()  # a global there
         env, rng = SimpleNamespace(obs_dim=OBS, action_dim=ACTIONS), Streams(0)
         self.objective: Any = make_objective(self.config, env, SKILLS, rng)  # type: ignore[arg-type]
@@ -86,7 +86,9 @@ class Both:
             self.objective.streams,
             rng,
         )
-        self.batch = make_batch(rng.torch("parity"))
+        generator = rng.torch("parity")
+        assert generator is not None, "only the meta device has none"
+        self.batch = make_batch(generator)
         for what, ours, theirs in self.networks():
             copy_weights(ours, theirs, what)
 

@@ -37,14 +37,14 @@ def summary(train: pd.DataFrame) -> pd.DataFrame:
 
 def beside(table: pd.DataFrame) -> str:
     """The summary as Markdown, the paper's ratio in its own column."""
-    claims = load("claims").set_index("id")
+    claims: dict[str, dict[str, float]] = load("claims").set_index("id").to_dict("index")
     rows = []
     for (method, domain), some in table.groupby(["method", "domain"], sort=False):
         row = {"domain": str(domain), "method": label(str(method))}
-        for each in some.itertuples():
-            row[each.measure] = spell(each.mean, each.std)
+        for each in some.to_dict("records"):
+            row[str(each["measure"])] = spell(float(each["mean"]), float(each["std"]))
         key = f"conflict_{domain}"
-        printed = claims.loc[key] if key in claims.index else None
+        printed = claims.get(key)
         theirs = "-" if printed is None else spell(printed["value"], printed["std"])
         row["paper, per sample"] = theirs
         windows, seeds = some["windows"].max(), some["seeds"].max()
