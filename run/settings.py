@@ -166,6 +166,7 @@ SECTIONS = {
     "preset": Named,
     "learner": Named,
     "surgery": Named,
+    "balance": Named,
     "skills": Named,
     "adapt": Named,
     "data": Named,

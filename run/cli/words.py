@@ -14,7 +14,18 @@ import yaml
 
 from utils import CONFIGS, UserError
 
-GROUPS = ("adapt", "agent", "data", "domain", "learner", "preset", "skills", "surgery", "task")
+GROUPS = (
+    "adapt",
+    "agent",
+    "balance",
+    "data",
+    "domain",
+    "learner",
+    "preset",
+    "skills",
+    "surgery",
+    "task",
+)
 PATHS = ("snapshot", "data.file", "run_root", "variant", "pretrain_variant")
 # keys that decide where Hydra writes
 PLACES = ("hydra.run.", "hydra.sweep.", "hydra.output_subdir", "hydra.job.")
