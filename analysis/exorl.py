@@ -107,17 +107,6 @@ def as_rows(episode: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return columns
 
 
-def paid_by_tasks(physics: np.ndarray, env: envs.Env) -> np.ndarray:
-    """What each task of a domain pays for arriving at each state, (T, tasks)."""
-    native = env.unwrapped
-    paid = []
-    for state in physics:
-        with native.physics.reset_context():
-            native.physics.set_state(state)
-        paid.append(native.all_rewards())
-    return np.array(paid, np.float32)
-
-
 def import_episodes(directory: Path, out: Path, task: str) -> None:
     names = [p for p in directory.glob("*.npz") if re.fullmatch(r"episode_\d+_\d+", p.stem)]
     if not names:
@@ -129,8 +118,8 @@ def import_episodes(directory: Path, out: Path, task: str) -> None:
         if rows["obs"].shape[1] != env.obs_dim or rows["action"].shape[1] != env.action_dim:
             raise UserError(f"{path} is not of {task}: its observations or actions differ in size")
         if "physics" in rows and env.tasks:
-            arrived = paid_by_tasks(rows["physics"], env)
-            rows["task_rewards"] = np.concatenate([arrived[1:], np.zeros_like(arrived[:1])])
+            paid = [data.by_physics(rows["physics"], each) for each in env.tasks]
+            rows["task_rewards"] = np.concatenate(paid, 1)
         parts.append(rows)
     if len({tuple(rows) for rows in parts}) != 1:
         raise UserError(f"the episodes of {directory} hold different arrays; give one kind")

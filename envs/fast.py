@@ -151,10 +151,6 @@ class SuiteEnvironment(control.Environment):
         """What each task of the domain would pay here, in the order of envs.DOMAINS: its tasks have
         one model and differ in nothing but their reward."""
 
-    def all_rewards(self) -> list[float]:
-        """What each task would pay for arriving at the state that the physics has now."""
-        return self._rewards()
-
     def fast_reset(self) -> np.ndarray:
         self.reset()
         return self._observe()

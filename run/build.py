@@ -313,7 +313,9 @@ def make_parts(
     if chooses:  # made after the learner, whose start it must not move
         skills = make_selector(config, space, env.obs_dim, rng)
     else:
-        paid = None if older is None else older.paid(config["task"]["env"])
+        paid = None
+        if older is not None and config["skills"]["name"] == "by_data":
+            paid = older.paid(config["task"]["env"])
         skills = make_skills(config, space, rng.numpy("skills"), pretrained, paid)
     memory: ReplayBuffer | MixedReplay | None = None
     if chooses or not on_policy:  # an on-policy learner needs none, a selector above it does

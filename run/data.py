@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+import envs
 from replay_buffer import ReplayBuffer
 from run import settings
 from utils import Natural, Share, UserError, load_torch, save_torch
@@ -60,9 +61,12 @@ class Data:
             return self.columns["task_rewards"][:, [self.tasks.index(env)]]
         if env == self.env:
             return self.columns["reward"]
+        if "physics" in self.columns:
+            print(f"relabelling {len(self):,} states with the reward of {env}", flush=True)
+            return by_physics(self.columns["physics"], env)
         raise UserError(
             f"the stored data has no reward of {env}, only of {', '.join(self.tasks or (self.env,))}; "
-            "use data=none, or a task of these"
+            "use data=none, a task of these, or data that was kept with save_replay=physics"
         )
 
     def paid(self, env: str) -> tuple[np.ndarray, np.ndarray]:
@@ -99,6 +103,27 @@ class Data:
         """Rows out of which a step was taken: those that the next row goes on from."""
         step = self.columns["episode_step"]
         return np.append(step[1:] == step[:-1] + 1, False)
+
+
+def by_physics(physics: np.ndarray, env: str) -> np.ndarray:
+    """What a dm_control environment pays for the step out of each row, (T, 1): the reward of the
+    state that it leads to, which is the next row's. The simulator computes it anew from positions
+    and velocities, so it equals that of the step up to rounding."""
+    native: Any = getattr(envs.make(env, seed=0), "unwrapped", None)
+    if not (hasattr(native, "physics") and hasattr(native, "task")):
+        raise UserError(f"{env} is no dm_control environment: stored physics tells nothing of it")
+    size = len(native.physics.get_state())
+    if physics.shape[1] != size:
+        raise UserError(
+            f"the stored physics has {physics.shape[1]} numbers, that of {env} has {size}: "
+            "it is of another body; use data=none"
+        )
+    paid = np.zeros((len(physics), 1), np.float32)
+    for row, state in enumerate(physics[1:]):
+        with native.physics.reset_context():
+            native.physics.set_state(state)
+        paid[row] = native.task.get_reward(native.physics)
+    return paid
 
 
 def save(path: Path, memory: ReplayBuffer, **facts: Any) -> None:

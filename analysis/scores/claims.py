@@ -73,4 +73,7 @@ def sentence(a: Mean, b: Mean, where: str) -> str:
 
 
 def interval(mean: Mean) -> str:
+    """The mean with its interval, which a single seed has not."""
+    if math.isnan(mean.low):
+        return f"{mean.value:.3f}"
     return f"{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]"

@@ -68,6 +68,31 @@ def test_a_reward_that_is_not_stored_is_refused(kept):
         replay(kept).rewards("quadruped_run")
 
 
+def test_stored_physics_tells_the_reward_of_any_environment_of_that_body(whole):
+    """Tasks whose rewards are stored anyway show that those from the physics are the same, up to
+    the rounding of computing them anew."""
+    root = whole("agent=rnd", "domain=quadruped", "save_replay=physics")
+    found = data.load(root / "pretrain/quadruped/rnd/smoke/seed_1/replay.pt")
+    steps = found.has_step()
+    for task in ("quadruped_run", "quadruped_jump"):
+        again = data.by_physics(found.columns["physics"], task)[steps]
+        assert again.std() > 0
+        np.testing.assert_allclose(again, found.rewards(task)[steps], atol=1e-5)
+    own = f"{__name__}:standing"
+    paid = found.rewards(own)[steps, 0]
+    np.testing.assert_allclose(paid, 2 * found.rewards("quadruped_stand")[steps, 0], atol=1e-5)
+    with pytest.raises(UserError, match=r"it is of another body; use data=none"):
+        found.rewards("walker_run")
+
+
+def standing(seed):
+    """An environment of a user's own: the quadruped paid twice for standing."""
+    native = envs.make("quadruped_stand", seed=seed).unwrapped
+    pays = native.task.get_reward
+    native.task.get_reward = lambda physics: 2 * pays(physics)
+    return native
+
+
 def test_the_memory_of_the_data_holds_its_n_step_transitions_with_the_tasks_rewards(kept):
     found = replay(kept)
     memory = data.as_memory(
