@@ -14,6 +14,7 @@ import yaml
 from agent.base import Objective, load_class
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
+from agent.learners.stream_weights import HeldShare, StreamWeights
 from agent.skills.selector import Selector, SelectorNetworks
 from agent.skills.sources import SkillSource
 from agent.skills.trials import Bandit
@@ -51,7 +52,13 @@ def makers(section: str, base: type) -> dict[type, list[str]]:
 def tables() -> dict[str, dict[type, list[str]]]:
     """Title -> who makes the metrics -> where they are found."""
     return {
-        "Training": {Runner: ["every run"], DDPG: ["learner=ddpg"], PPO: ["learner=ppo"]},
+        "Training": {
+            Runner: ["every run"],
+            DDPG: ["learner=ddpg"],
+            PPO: ["learner=ppo"],
+            StreamWeights: ["balance="],
+            HeldShare: ["balance=hold"],
+        },
         "Evaluation, in eval.csv": {Evaluator: ["every run"], RolloutEvaluator: ["mazes"]},
         "Methods": makers("objective", Objective),
         "Selectors": {

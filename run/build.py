@@ -20,7 +20,8 @@ from agent.learners.compiled import Capture, Compiled
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.recorded import Graphed
-from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.learners.stream_weights import StreamWeights
+from agent.learners.surgery import Surgery
 from agent.parts.draws import Draws
 from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
@@ -29,7 +30,8 @@ from envs.maze.lanes import Lanes
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from run import data, video
 from run.cli import schema
-from run.cli.schema import SURGERIES
+from run.cli.schema import BALANCES, SURGERIES
+from run.cli.together import cycle_frames
 from run.directory import RunDirectory
 from run.identity import config_of
 from run.logger import Logger
@@ -60,16 +62,32 @@ def make_lanes(name: str, config: dict[str, Any]) -> Lanes:
         raise UserError(str(error)) from error
 
 
-def make_surgery(
-    config: dict[str, Any], streams: tuple[str, ...], generator: Draws
-) -> SumGradients | ProjectConflict:
+def make_surgery(config: dict[str, Any], streams: tuple[str, ...], generator: Draws) -> Surgery:
     settings = named(config)
     first = settings.get("first")
     if settings.get("p") is not None and len(streams) == 2 and first not in streams:
         raise UserError(
             f"surgery.first={first} is no reward stream; choose from {', '.join(streams)}"
         )
-    return schema.build("surgery", SURGERIES[config["name"]], settings, generator=generator)
+    kind = SURGERIES[config["name"]]
+    return schema.build("surgery", kind, settings, generator=generator, streams=streams)
+
+
+def make_stream_weights(config: dict[str, Any], streams: tuple[str, ...]) -> StreamWeights | None:
+    """None where every stream counts alike all the time, or where there is but one."""
+    balance = config.get("balance", {"name": "constant", "share": None})
+    plain = balance["name"] == "constant" and balance["share"] is None
+    if plain or len(streams) == 1:
+        return None
+    kind = BALANCES[balance["name"]]
+    if kind.watches and config["agent"]["skill_space"] != "one_hot":
+        raise UserError(
+            f"balance={balance['name']} counts skills, so it needs one-hot ones; "
+            f"agent {config['agent']['name']} has others: use balance=constant or linear"
+        )
+    return schema.build(
+        "balance", kind, named(balance), streams=streams, updates=updates_of(config)
+    )
 
 
 def make_objective(config: dict[str, Any], env: World, skill_dim: int, rng: Streams) -> Objective:
@@ -116,6 +134,7 @@ def make_learner(
         streams=streams,
         surgery=make_surgery(config["surgery"], streams, Draws(rng.torch("surgery"), rng.device)),
         rng=rng,
+        stream_weights=make_stream_weights(config, streams),
         **given,
     )
     if not on_policy:
@@ -165,9 +184,15 @@ def compiling_pays(config: dict[str, Any]) -> bool:
     learner = config["learner"]
     if learner["name"] != "ddpg" or learner["frozen"] or not config["device"].startswith("cpu"):
         return False
+    return learner["hidden_dim"] <= COMPILED_WIDTH and updates_of(config) >= COMPILED_UPDATES
+
+
+def updates_of(config: dict[str, Any]) -> int:
+    """How many updates a learner makes in the whole run."""
+    if config["learner"]["name"] == "ppo":
+        return config["num_train_frames"] // cycle_frames(config)
     steps = (config["num_train_frames"] - config["num_seed_frames"]) // config["action_repeat"]
-    updates = steps // learner["update_every_steps"]
-    return learner["hidden_dim"] <= COMPILED_WIDTH and updates >= COMPILED_UPDATES
+    return steps // config["learner"]["update_every_steps"]
 
 
 def make_memory(

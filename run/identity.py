@@ -26,6 +26,11 @@ LATER = {
     "agent.objective.prototype_norm": "gradient",
     "agent.objective.contrast_net": "projected",
     "learner.presquash": 0.0,
+    "learner.reward_scale": "none",
+    "learner.reward_window": 1000,
+    "balance.name": "constant",
+    "balance.of": "diversity",
+    "balance.share": None,
     "save_replay": False,
     "adapt.name": "urlb",
     "adapt.warmup": "uniform",
@@ -43,11 +48,11 @@ LATER = {
 
 
 def of_the_method(key: str, config: dict[str, Any]) -> bool:
-    """Fine-tuning looks for the pre-training that had the same ones: keys of the agent and of
-    surgery, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
+    """Fine-tuning looks for the pre-training that had the same ones: keys of the agent, of
+    surgery and balance, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
     pre-training among the learner's."""
     section, _, last = key.partition(".")
-    if section in ("agent", "surgery") or key in ("learner", "reading"):
+    if section in ("agent", "balance", "surgery") or key in ("learner", "reading"):
         return True
     if section == "learner":
         return last in LEARNERS[config["learner"]["name"]].shapes_pretraining

@@ -167,6 +167,7 @@ SECTIONS = {
     "preset": Named,
     "learner": Named,
     "surgery": Named,
+    "balance": Named,
     "skills": Named,
     "adapt": Named,
     "data": Named,

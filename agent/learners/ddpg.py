@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,8 +15,11 @@ from torch import Tensor
 from agent.base import Adam, Learner, Metrics, Objective, RewardStreams, descend
 from agent.learners.adaptation import Adaptation
 from agent.learners.compiled import Capture
+from agent.learners.resolvers import FAMO
+from agent.learners.stream_weights import StreamWeights
 from agent.learners.surgery import SumGradients, Surgery, flat_grad, similarity, split_grad
 from agent.parts.draws import Draws
+from agent.parts.moments import WindowedMoments
 from agent.parts.networks import Actor, Critic
 from agent.parts.optim import follow
 from replay_buffer import Batch
@@ -35,12 +38,20 @@ from utils import (
 )
 
 
-def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: Draws) -> Tensor:
-    """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
-    noise = stddev * generator.normal(*mean.shape)
-    action = mean + (noise if clip is None else noise.clamp_(-clip, clip))
+def draw_noise(shape: Sequence[int], stddev: float, clip: float | None, generator: Draws) -> Tensor:
+    noise = stddev * generator.normal(*shape)
+    return noise if clip is None else noise.clamp_(-clip, clip)
+
+
+def within(action: Tensor) -> Tensor:
+    """Clamped to (-1, 1), which the gradient does not feel."""
     inside = action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
     return action + (inside - action).detach() if action.requires_grad else inside
+
+
+def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: Draws) -> Tensor:
+    """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
+    return within(mean + draw_noise(mean.shape, stddev, clip, generator))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +78,15 @@ class ConflictSettings:
 
     conflict_every_updates: Natural
     conflict_samples: Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardSettings:
+    """The scale on which several streams meet: their own, or each centred and divided by its
+    deviation, as averaged over about `reward_window` updates. One stream alone stays as it is."""
+
+    reward_scale: Literal["none", "per_stream"]
+    reward_window: Count
 
 
 class DDPG(Learner):
@@ -97,6 +117,9 @@ class DDPG(Learner):
             Healthy: 0.41 to 0.89.
         actor_surgery/<measure>: The same three of the actor's gradients, with
             learner.surgery_scope=actor or all.
+        surgery_share/<stream>: With surgery=famo: the weight that a stream's logarithm has, before
+            the size of its loss is counted in; actor_surgery_share/<stream> at the actor. Healthy:
+            not at 0 or 1.
     """
 
     updates: Tensor  # so far; only where something depends on it
@@ -109,6 +132,7 @@ class DDPG(Learner):
         "critic_heads",
         "surgery_scope",
         "presquash",
+        "reward_scale",
     )
 
     def __init__(
@@ -135,7 +159,9 @@ class DDPG(Learner):
         noise: NoiseSettings,
         start: WarmStartSettings,
         conflict: ConflictSettings,
+        scale: RewardSettings,
         adapt: Adaptation | None = None,
+        stream_weights: StreamWeights | None = None,
     ):
         super().__init__()
         self.per_stream = critic_heads == "per_stream"
@@ -160,9 +186,15 @@ class DDPG(Learner):
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
 
         self.action_dim, self.streams = action_dim, streams
-        self.surgery = surgery
+        self.surgery_scope = surgery_scope
         self.critic_surgery = surgery if surgery_scope in ("critic", "all") else SumGradients()
-        self.actor_surgery = surgery if surgery_scope in ("actor", "all") else SumGradients()
+        self.actor_surgery = surgery if surgery_scope == "actor" else SumGradients()
+        if surgery_scope == "all":
+            self.actor_surgery = surgery.twin()
+        self.stream_weights = stream_weights  # None: every stream counts alike
+        self.reward_moments: WindowedMoments | None = None
+        if scale.reward_scale == "per_stream" and len(streams) > 1:
+            self.reward_moments = WindowedMoments(len(streams), scale.reward_window)
         self.device, self.act_rng = rng.device, rng.numpy("act")
         self.learn_rng = Draws(rng.torch("learn"), rng.device)
         self.batch_size = batch_size
@@ -178,6 +210,11 @@ class DDPG(Learner):
             self.prior = copy.deepcopy(self.actor).requires_grad_(False)
         self.capture: Capture | None = None  # how `learn` runs an update; None: as it stands here
         self.to(self.device)
+
+    @property
+    def surgery(self) -> Surgery:
+        """The one that was chosen, wherever it is used."""
+        return self.actor_surgery if self.surgery_scope == "actor" else self.critic_surgery
 
     # ---------------------------------------------------- what a method's own extension may replace
 
@@ -272,6 +309,10 @@ class DDPG(Learner):
         metrics |= parts
         for name, r in rewards.items():
             metrics[f"reward_std/{name}"], metrics[f"reward/{name}"] = torch.std_mean(r)
+        if self.reward_moments is not None:
+            rewards = self._on_one_scale(rewards, self.reward_moments)
+        if self.stream_weights is not None:
+            metrics |= self.stream_weights.advance(batch.obs, batch.skill)
         metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
         if not critic_alone:
             metrics |= self.update_actor(batch)
@@ -279,6 +320,14 @@ class DDPG(Learner):
         if "updates" in self._buffers:
             self.updates += 1
         return metrics
+
+    @staticmethod
+    @torch.no_grad()
+    def _on_one_scale(rewards: RewardStreams, moments: WindowedMoments) -> RewardStreams:
+        raw = torch.cat(list(rewards.values()), 1)  # (B, K)
+        moments.update(raw)
+        scaled = moments.standardised(raw).split(1, 1)
+        return dict(zip(rewards, scaled, strict=True))
 
     def targets(self, batch: Batch, rewards: RewardStreams) -> dict[str, Tensor]:
         """y_k = r_k + discount * min(Q1, Q2) of the target: one bootstrap for all streams, or one
@@ -309,20 +358,36 @@ class DDPG(Learner):
         metrics: Metrics = {"critic/target": torch.stack(list(targets.values())).mean()}
         if diagnose:
             metrics["surgery/sample_conflict"] = self.sample_conflict(batch, targets)
-        losses = self.critic_losses(batch, targets, hints)
-        metrics |= self._descend(losses, self.critic_opt, self.critic_surgery, "surgery")
+
+        def losses_now() -> dict[str, Tensor]:
+            return self.critic_losses(batch, targets, hints)
+
+        losses = losses_now()
+        metrics |= self._descend(
+            losses, self.critic_opt, self.critic_surgery, "surgery", losses_now
+        )
         return metrics | {f"critic_loss/{name}": loss.detach() for name, loss in losses.items()}
 
     def update_actor(self, batch: Batch) -> Metrics:
         x = torch.cat([batch.obs, batch.skill], 1)
-        before = self.actor.before_tanh(x)
-        mean = torch.tanh(before)
-        action = clipped_noise(mean, self.stddev, self.stddev_clip, self.learn_rng)
-        q = torch.minimum(*self.values(self.critic, batch.obs, batch.skill, action))  # (B, columns)
-        losses = self.actor_losses(q, batch.skill)
-        if (extra := self._actor_extra(x, before, mean, q)) is not None:
-            losses = {name: loss + extra / len(losses) for name, loss in losses.items()}
-        metrics = self._descend(losses, self.actor_opt, self.actor_surgery, "actor_surgery")
+        shape = (len(x), self.action_dim)
+        noise = draw_noise(shape, self.stddev, self.stddev_clip, self.learn_rng)
+
+        def actor_now() -> tuple[dict[str, Tensor], Tensor]:
+            """Its losses, and the means of its actions."""
+            before = self.actor.before_tanh(x)
+            mean = torch.tanh(before)
+            q = self.values(self.critic, batch.obs, batch.skill, within(mean + noise))
+            least = torch.minimum(*q)  # (B, columns)
+            losses = self.actor_losses(least, batch.skill)
+            if (extra := self._actor_extra(x, before, mean, least)) is not None:
+                losses = {name: loss + extra / len(losses) for name, loss in losses.items()}
+            return losses, mean
+
+        losses, mean = actor_now()
+        metrics = self._descend(
+            losses, self.actor_opt, self.actor_surgery, "actor_surgery", lambda: actor_now()[0]
+        )
         return metrics | {
             "actor/loss": torch.stack([l.detach() for l in losses.values()]).sum(),
             "actor/saturated": (mean.detach().abs() > 0.99).float().mean(),
@@ -341,18 +406,30 @@ class DDPG(Learner):
         return extra
 
     def _descend(
-        self, losses: dict[str, Tensor], optimizer: Adam, surgery: Surgery, label: str
+        self,
+        losses: dict[str, Tensor],
+        optimizer: Adam,
+        surgery: Surgery,
+        label: str,
+        losses_now: Callable[[], dict[str, Tensor]],
     ) -> Metrics:
-        """One optimiser step: plainly for one loss, through the surgery for several (Algorithm 1)."""
+        """One optimiser step: plainly for one loss, through the surgery for several (Algorithm 1).
+        `losses_now` are the same losses with the weights as they are when it is called."""
         if len(losses) == 1:
             (loss,) = losses.values()
             descend(loss, optimizer)
             return {}
+        weights = None if self.stream_weights is None else self.stream_weights.weights
+        if isinstance(surgery, FAMO):
+            descend(surgery(losses, weights), optimizer)
+            with torch.no_grad():
+                surgery.settle(losses, losses_now())
+            return surgery.shares(f"{label}_share")
         grads = {
             name: flat_grad(loss, optimizer.parameters, retain_graph=i < len(losses))
             for i, (name, loss) in enumerate(losses.items(), 1)
         }
-        optimizer.step_along(split_grad(surgery(grads), optimizer.parameters))
+        optimizer.step_along(split_grad(surgery(grads, weights), optimizer.parameters))
         if len(grads) != 2:
             return {}
         return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agent.base import Learner, Metrics, Objective
+from agent.base import Learner, Metrics, Objective, descend
 from agent.learners.policies import POLICIES
+from agent.learners.resolvers import FAMO
+from agent.learners.stream_weights import StreamWeights
 from agent.learners.surgery import SumGradients, Surgery, flat_grad, similarity, split_grad
 from agent.parts.draws import Draws
 from agent.parts.moments import InputNorm, WindowedMoments
@@ -117,6 +119,8 @@ class PPO(Learner):
             product.
         surgery/cosine: Their angle.
         surgery/dot: Their inner product.
+        surgery_share/<stream>: With surgery=famo: the weight that a stream's logarithm has, before
+            the size of its loss is counted in.
     """
 
     # Settings that a snapshot decides for what starts from it.
@@ -141,6 +145,7 @@ class PPO(Learner):
         weights: LossSettings,
         cycle: CycleSettings,
         balance: BalanceSettings,
+        stream_weights: StreamWeights | None = None,
     ):
         super().__init__()
         self.per_stream = balance.value_heads == "per_stream"
@@ -158,9 +163,13 @@ class PPO(Learner):
         self.opt = self.adam("ppo", self.parameters(), lr, eps=adam_eps)
         # Of each stream's rewards, and of their sum.
         self.reward_moments = WindowedMoments(len(streams) + 1, balance.reward_window)
-        self.policy_surgery = surgery if surgery_scope in ("all", "policy") else SumGradients()
-        self.value_surgery = surgery if surgery_scope in ("all", "value") else SumGradients()
+        # Over all parameters at once, or for those of the policy and those of the values alone.
         self.surgery = surgery if surgery_scope == "all" else None
+        self.policy_surgery = surgery if surgery_scope == "policy" else SumGradients()
+        self.value_surgery = surgery if surgery_scope == "value" else SumGradients()
+        # FAMO works on losses: on those of the policy, of the values, or their sums.
+        self.famo_scope = surgery_scope in ("all", "policy"), surgery_scope in ("all", "value")
+        self.stream_weights = stream_weights  # None: every stream counts alike
         self.streams, self.frozen = streams, frozen
         self.gamma, self.gae_lambda, self.clip = weights.gamma, weights.gae_lambda, weights.clip
         self.value_weight, self.entropy_weight = weights.value_weight, weights.entropy_weight
@@ -227,6 +236,7 @@ class PPO(Learner):
         raw = torch.cat(list(rewards.values()), 1)  # (T * N, K)
         metrics |= {f"reward/{name}": r.mean() for name, r in rewards.items()}
         metrics |= {f"reward_std/{name}": r.std() for name, r in rewards.items()}
+        metrics |= self.advance_weights(rollout)
         scaled = self.scale(raw).view(steps, lanes, -1)  # (T, N, K), as are the next two
         advantage, target = self.advantages(rollout, scaled)
         metrics |= {
@@ -249,6 +259,17 @@ class PPO(Learner):
         return metrics | {
             key: value / (self.epochs * self.minibatches) for key, value in sums.items()
         }
+
+    def advance_weights(self, rollout: Rollout) -> Metrics:
+        """What the streams count for in this cycle, perhaps by what the rollout's states tell of
+        their skills."""
+        if self.stream_weights is None:
+            return {}
+        states, skill = rollout.obs.flatten(0, 1), rollout.skill.flatten(0, 1)
+        if self.stream_weights.watches:  # of all lanes and times, in a random order
+            order = self.shuffle_rng.uniform(len(states)).argsort()
+            states, skill = states[order], skill[order]
+        return self.stream_weights.advance(states, skill)
 
     @torch.no_grad()
     def scale(self, raw: Tensor) -> Tensor:
@@ -302,36 +323,86 @@ class PPO(Learner):
         log_prob, entropy = self.policy.evaluate(x, action)
         value = self.value(self.policy.norm(x))
         surrogate, error, ratio = self.losses(log_prob, value, old, advantage, target)
-        losses = surrogate + self.value_weight * error  # (K,)
-        parameters = self.opt.parameters
-        grads = {
-            name: flat_grad(loss, parameters, retain_graph=True)
-            for name, loss in zip(self.streams, losses, strict=True)
-        }
-        bonus = flat_grad(-self.entropy_weight * entropy.mean(), parameters, retain_graph=False)
-        self.opt.step_along(split_grad(self.combine(grads) + bonus, parameters))
-        metrics = {
+        bonus = -self.entropy_weight * entropy.mean()
+        famo = self.famo()
+        if famo is not None and len(self.streams) > 1:
+
+            def losses_now() -> tuple[Tensor, Tensor]:
+                now, _ = self.policy.evaluate(x, action)
+                value = self.value(self.policy.norm(x))
+                return self.losses(now, value, old, advantage, target)[:2]
+
+            metrics = self._step_by_losses(famo, surrogate, error, bonus, losses_now)
+        else:
+            metrics = self._step_by_gradients(surrogate, error, bonus)
+        metrics |= {
             f"critic_loss/{name}": e for name, e in zip(self.streams, error.detach(), strict=True)
         }
-        metrics |= {
+        return metrics | {
             "actor/loss": surrogate.detach().sum(),
             "actor/entropy": entropy.detach().mean(),
             "actor/clipped": ((ratio.detach() - 1).abs() > self.clip).float().mean(),
         }
-        if len(grads) == 2:
-            metrics |= {f"surgery/{k}": v for k, v in similarity(*grads.values()).items()}
-        return metrics
+
+    def _step_by_gradients(self, surrogate: Tensor, error: Tensor, bonus: Tensor) -> Metrics:
+        """A gradient for each stream, and one of the entropy bonus, which joins after the
+        surgery."""
+        parameters = self.opt.parameters
+        losses = surrogate + self.value_weight * error  # (K,)
+        grads = {
+            name: flat_grad(loss, parameters, retain_graph=True)
+            for name, loss in zip(self.streams, losses, strict=True)
+        }
+        of_bonus = flat_grad(bonus, parameters, retain_graph=False)
+        self.opt.step_along(split_grad(self.combine(grads) + of_bonus, parameters))
+        if len(grads) != 2:
+            return {}
+        return {f"surgery/{k}": v for k, v in similarity(*grads.values()).items()}
+
+    def _step_by_losses(
+        self,
+        famo: FAMO,
+        surrogate: Tensor,
+        error: Tensor,
+        bonus: Tensor,
+        losses_now: Callable[[], tuple[Tensor, Tensor]],
+    ) -> Metrics:
+        """FAMO: one gradient of all, then a look at what the step did to the losses."""
+
+        def parts(surrogate: Tensor, error: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+            """The losses that it weighs, and those that are only summed, (K,)."""
+            policy, value = surrogate, self.value_weight * error
+            weighed = policy * self.famo_scope[0] + value * self.famo_scope[1]
+            others = policy * (not self.famo_scope[0]) + value * (not self.famo_scope[1])
+            return dict(zip(self.streams, weighed.unbind(), strict=True)), others
+
+        losses, others = parts(surrogate, error)
+        weights = self.weights()
+        summed = (others if weights is None else others * weights).sum()
+        descend(famo(losses, weights) + summed + bonus, self.opt)
+        with torch.no_grad():
+            famo.settle(losses, parts(*losses_now())[0])
+        return famo.shares("surgery_share")
+
+    def famo(self) -> FAMO | None:
+        """The surgery that was chosen, if it is this one."""
+        places = (self.surgery, self.policy_surgery, self.value_surgery)
+        return next((each for each in places if isinstance(each, FAMO)), None)
+
+    def weights(self) -> Tensor | None:
+        return None if self.stream_weights is None else self.stream_weights.weights
 
     def combine(self, grads: dict[str, Tensor]) -> Tensor:
         """One gradient of the streams', whose policy entries come first; one stream needs no
         surgery."""
         if len(grads) == 1:
             return next(iter(grads.values()))
+        weights = self.weights()
         if self.surgery is not None:
-            return self.surgery(grads)
+            return self.surgery(grads, weights)
         split = sum(p.numel() for p in self.policy.parameters())
-        policy = self.policy_surgery({name: g[:split] for name, g in grads.items()})
-        value = self.value_surgery({name: g[split:] for name, g in grads.items()})
+        policy = self.policy_surgery({name: g[:split] for name, g in grads.items()}, weights)
+        value = self.value_surgery({name: g[split:] for name, g in grads.items()}, weights)
         return torch.cat([policy, value])
 
     def warm_start(

@@ -1,5 +1,5 @@
-"""How the gradients of several reward streams become one. Pure functions of tensors, then two small
-policies."""
+"""How the gradients of several reward streams become one. Pure functions of tensors, then the plain
+sum and PCGrad; the resolvers of the literature are in resolvers.py."""
 
 from __future__ import annotations
 
@@ -49,21 +49,40 @@ def similarity(a: Tensor, b: Tensor) -> Metrics:
     return {"dot": dot, "cosine": cosine, "conflict": (dot < 0).float()}
 
 
-class Surgery(ABC):
-    """Makes one gradient of several, given by the names of their streams."""
+def weighted(grads: dict[str, Tensor], weights: Tensor | None) -> dict[str, Tensor]:
+    """Each gradient times the weight (K,) of its stream; untouched where there are no weights."""
+    if weights is None:
+        return grads
+    return {
+        name: g * weight for (name, g), weight in zip(grads.items(), weights.unbind(), strict=True)
+    }
 
-    def __init__(self, *, generator: Draws | None = None):
-        self.generator = generator
+
+class Surgery(nn.Module, ABC):
+    """Makes one gradient of several, given by the names of their streams. `weights` (K,) say how
+    much each stream counts; None: all alike.
+
+    A module, so that what one of them accumulates (FAMO) travels in the learner's state.
+    """
+
+    def __init__(self, *, generator: Draws | None = None, streams: tuple[str, ...] = ()):
+        super().__init__()
+        self.generator, self.streams = generator, streams
 
     @abstractmethod
-    def __call__(self, grads: dict[str, Tensor]) -> Tensor: ...
+    def forward(self, grads: dict[str, Tensor], weights: Tensor | None = None) -> Tensor: ...
+
+    def twin(self) -> Surgery:
+        """For a second place where gradients of the same streams meet: the same one, unless it has
+        a state."""
+        return self
 
 
 class SumGradients(Surgery):
     """No surgery: the plain sum."""
 
-    def __call__(self, grads: dict[str, Tensor]) -> Tensor:
-        return functools.reduce(torch.add, grads.values())
+    def forward(self, grads: dict[str, Tensor], weights: Tensor | None = None) -> Tensor:
+        return functools.reduce(torch.add, weighted(grads, weights).values())
 
 
 class ProjectConflict(Surgery):
@@ -75,11 +94,20 @@ class ProjectConflict(Surgery):
     summed.
     """
 
-    def __init__(self, *, p: Share | None, first: str | None, generator: Draws | None = None):
-        self.p, self.first, self.draws = p, first, generator or Draws(None)
-        super().__init__(generator=self.draws)
+    def __init__(
+        self,
+        *,
+        p: Share | None,
+        first: str | None,
+        generator: Draws | None = None,
+        streams: tuple[str, ...] = (),
+    ):
+        draws = generator or Draws(None)
+        super().__init__(generator=draws, streams=streams)
+        self.p, self.first, self.draws = p, first, draws
 
-    def __call__(self, grads: dict[str, Tensor]) -> Tensor:
+    def forward(self, grads: dict[str, Tensor], weights: Tensor | None = None) -> Tensor:
+        grads = weighted(grads, weights)
         if self.p is not None and self.first is not None and len(grads) == 2:
             (other,) = (grad for name, grad in grads.items() if name != self.first)
             return self._one_of_two(grads[self.first], other, self.p)

@@ -82,3 +82,7 @@ class WindowedMoments(nn.Module):
         share = 1 / self.count.clamp(max=self.window)
         self.mean += share * (x.mean(0) - self.mean)
         self.var += share * (x.var(0) - self.var)
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """Columns centred and divided by their deviation."""
+        return (x - self.mean) / (self.var.sqrt() + 1e-8)

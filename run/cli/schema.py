@@ -19,7 +19,9 @@ from agent.keys import arguments, keys_of
 from agent.learners.adaptation import Adaptation
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
-from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.learners.resolvers import FAMO, MGDA, AlignedMTL, CAGrad, NormalisedSum
+from agent.learners.stream_weights import HeldShare, LinearShare, StreamWeights
+from agent.learners.surgery import ProjectConflict, SumGradients, Surgery
 from agent.skills.regimes import SOURCES
 from agent.skills.selector import ALGORITHMS, Selector
 from agent.skills.sources import SkillSource
@@ -40,7 +42,20 @@ from run.settings import (
 from utils import UserError, first_line
 
 LEARNERS: dict[str, type[DDPG] | type[PPO]] = {"ddpg": DDPG, "ppo": PPO}
-SURGERIES: dict[str, type] = {"sum": SumGradients, "pcgrad": ProjectConflict}
+SURGERIES: dict[str, type[Surgery]] = {
+    "sum": SumGradients,
+    "pcgrad": ProjectConflict,
+    "normalised_sum": NormalisedSum,
+    "mgda": MGDA,
+    "cagrad": CAGrad,
+    "aligned_mtl": AlignedMTL,
+    "famo": FAMO,
+}
+BALANCES: dict[str, type[StreamWeights]] = {
+    "constant": StreamWeights,
+    "linear": LinearShare,
+    "hold": HeldShare,
+}
 # What the program gives to a constructor; every other argument is a key of its section.
 GIVEN = {
     "obs_dim",
@@ -60,6 +75,7 @@ GIVEN = {
     "tasks",
     "physics",
     "data",
+    "updates",
 }
 GROUPS = {  # sections that hold sections, or that an agent's yaml may leave out
     "agent",
@@ -149,6 +165,7 @@ class Schema:
             "agent.ppo": rules_of(PPO),
             "learner": learner,
             "surgery": rules_of(SURGERIES[self._choose("surgery.name", tuple(SURGERIES))]),
+            "balance": rules_of(BALANCES[self._choose("balance.name", tuple(BALANCES))]),
             "skills": {
                 **(selectors if regime in ALGORITHMS else sources),
                 **rules_of(RegimeSettings),
@@ -312,6 +329,7 @@ def _require_sections(config: dict[str, Any]) -> None:
         "preset",
         "skills",
         "surgery",
+        "balance",
         "domain",
         "task",
         "replay",

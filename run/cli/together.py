@@ -21,18 +21,24 @@ def check_minibatches(learner: dict[str, Any]) -> None:
         )
 
 
+def cycle_frames(config: dict[str, Any]) -> int:
+    """Frames of one cycle of an on-policy learner: its rollouts, in pre-training twice where the
+    objective's networks have rollouts of their own."""
+    learner = config["learner"]
+    twice = learner["fresh_rollouts"] and config["phase"] == "pretrain"
+    return learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS) * (1 + twice)
+
+
 def check_cycles(config: dict[str, Any]) -> None:
     """On-policy learners stop between cycles only, so whatever happens at a frame must be due
     there."""
-    learner = config["learner"]
     if config["save_video"]:
         raise UserError(
             "save_video=true films one episode at a time; learner=ppo plays many side by side: use "
             "save_video=false, its pre-training draws skills_<frame>.png"
         )
-    check_minibatches(learner)
-    twice = learner["fresh_rollouts"] and config["phase"] == "pretrain"
-    cycle = learner["rollouts"] * (learner["rollout_steps"] or EPISODE_STEPS) * (1 + twice)
+    check_minibatches(config["learner"])
+    cycle = cycle_frames(config)
     for key in (
         "num_train_frames",
         "eval_every_frames",

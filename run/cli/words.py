@@ -18,6 +18,7 @@ from utils import UserError
 GROUPS = (
     "adapt",
     "agent",
+    "balance",
     "data",
     "domain",
     "learner",

@@ -18,6 +18,7 @@ GROUPS = {
     for group in (
         "adapt",
         "agent",
+        "balance",
         "data",
         "domain",
         "learner",
@@ -39,6 +40,8 @@ SETTINGS = [  # script and words whose composed keys are tried
     ("pretrain", ("agent=proto",)),
     ("pretrain", ("agent=metra_continuous", "domain=square_maze")),
     ("pretrain", ("agent=disagreement",)),
+    ("pretrain", ("agent=amped", "surgery=cagrad", "balance=hold")),
+    ("pretrain", ("agent=amped", "surgery=famo", "balance=linear")),
     ("finetune", ("agent=amped", "task=walker_run", "skills=selector")),
     ("finetune", ("agent=amped", "task=jaco_reach_top_left", "skills=selector_release")),
     ("finetune", ("agent=becl", "task=tree_maze_reach_left", "skills=oracle")),
@@ -64,6 +67,7 @@ MAY_BE_NULL = {
     "file",
 }
 REAL = {
+    "rate",
     "alpha",
     "beta",
     "constrain_factor",
@@ -86,6 +90,7 @@ POSITIVE = {
 }
 # Text that no list confines.
 FREE = {
+    "of",
     "run_root",
     "wandb_project",
     "primal_task",

@@ -38,6 +38,8 @@ SETTINGS = dict(
     frozen=False,
     conflict_every_updates=0,
     conflict_samples=64,
+    reward_scale="none",
+    reward_window=1000,
 )
 TWO = ("diversity", "exploration")
 MAZE = SimpleNamespace(obs_dim=2, action_dim=2)

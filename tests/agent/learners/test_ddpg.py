@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from agent.base import TaskReward
 from agent.keys import arguments
 from agent.learners.ddpg import DDPG, clipped_noise
-from agent.learners.surgery import ProjectConflict, SumGradients
+from agent.learners.surgery import ProjectConflict, SumGradients, Surgery
 from agent.parts.draws import Draws
 from agent.parts.networks import Actor, Critic
 from tests.kit.learners import (
@@ -443,14 +443,15 @@ def test_two_equal_rewards_give_twice_the_gradient_of_one(surgery):
 # ---- surgery and its scope
 
 
-class Recorder:
+class Recorder(Surgery):
     """Notes what it is given; its answer is the first stream's gradient, which no sum would
     give."""
 
     def __init__(self):
+        super().__init__()
         self.calls = []
 
-    def __call__(self, grads):
+    def forward(self, grads, weights=None):
         self.calls.append(grads)
         return next(iter(grads.values()))
 
