@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from PIL import Image
@@ -67,7 +67,7 @@ def draw_strip(snapshot: Path, payload: dict[str, Any], out: Path) -> None:
     skills = payload["spec"]["skill_dim"]
     one_hot = config["agent"]["skill_space"] == "one_hot"
     film_skills(
-        SimpleNamespace(
+        argparse.Namespace(
             snapshot=snapshot,
             out=out.parent,
             steps=STRIP["steps"],

@@ -54,7 +54,7 @@ def curves(root: Path) -> list[dict[str, Any]]:
             "coverage" if "coverage" in table and table["coverage"].notna().all() else "return"
         )
         rows = table.groupby("frame")["coverage" if measure == "coverage" else "return_mean"]
-        frames = sorted(rows.groups)
+        frames: list[int] = sorted(table["frame"].unique().tolist())
         frames = frames[:: -(-len(frames) // POINTS)]
         bounds = [interval(rows.get_group(frame).to_numpy(float)) for frame in frames]
         about = dict(zip(GROUP, map(printable, key), strict=True))
@@ -67,7 +67,7 @@ def curves(root: Path) -> list[dict[str, Any]]:
                 "name": name,
                 "told": told,
                 "measure": measure,
-                "x": [int(frame) for frame in frames],
+                "x": frames,
                 "mean": [short(rows.get_group(frame).mean()) for frame in frames],
                 "low": [short(low) for low, _ in bounds],
                 "high": [short(high) for _, high in bounds],
@@ -85,10 +85,10 @@ def mazes(root: Path) -> list[dict[str, Any]]:
     """Trajectories of the newest snapshot of the newest maze runs."""
     newest: dict[Path, tuple[int, Path]] = {}
     for path in root.glob("pretrain/*_maze/*/*/seed_*/snapshots/snapshot_*.pt"):
-        frame = path.stem.partition("_")[2]
-        if re.fullmatch("[0-9]{1,15}", frame) and path.is_file() and not path.is_symlink():
+        digits = path.stem.partition("_")[2]
+        if re.fullmatch("[0-9]{1,15}", digits) and path.is_file() and not path.is_symlink():
             run = path.parents[1]
-            newest[run] = max(newest.get(run, (-1, path)), (int(frame), path))
+            newest[run] = max(newest.get(run, (-1, path)), (int(digits), path))
     order = sorted(newest.values(), key=lambda each: -each[1].stat().st_mtime)
     found = []
     for frame, path in order[:MAZES]:

@@ -16,7 +16,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +60,7 @@ def score(
         for episode in range(episodes):
             env.seed(stream_seed(seed, "prompt", episode))
             time_step, total = env.reset(), 0.0
-            native: Any = env.unwrapped  # type: ignore[attr-defined]
+            native: Any = getattr(env, "unwrapped", env)
             native = getattr(native, "unwrapped", native)
             for _ in range(steps):
                 time_step = env.step(policy.act(time_step.observation, skill))
@@ -156,7 +155,7 @@ def prompt(args: argparse.Namespace) -> None:
     out = args.out or Path("runs/prompts") / task_name(domain, args.text)
     if not args.no_film:
         film_skills(
-            SimpleNamespace(
+            argparse.Namespace(
                 snapshot=path,
                 out=out,
                 steps=args.steps,

@@ -26,13 +26,13 @@ import pandas as pd
 import torch
 
 from analysis import contextual
-from analysis.frames.runs import read_csv
 from analysis.maze.episodes import load as load_trained
 from analysis.maze.measure import as_text, measure_snapshot
 from experiment.runs import compose
 from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
 from run.cli.words import nearest, quote_words
+from run.files import read_log
 from run.finetuning import finetune
 from run.pretraining import pretrain
 from run.results import git_state
@@ -173,7 +173,7 @@ def of_run(row: pd.Series, path: Path) -> list[Pair]:
 
 def at_frame(path: Path, frame: str) -> dict[str, str]:
     """The line of a run's CSV at a frame; empty where there is none."""
-    lines = read_csv(path) if path.exists() else []
+    lines = read_log(path)
     return next((each for each in lines if float(each["frame"]) == float(frame)), {})
 
 

@@ -71,7 +71,8 @@ def recorder() -> Recorded:
 
 def replay() -> dict[str, Any]:
     """A ring that wraps, gathered on the device and here."""
-    rows, draw, settings = 5000, np.random.default_rng(0), {"obs_dim": 24, "action_dim": 6}
+    rows, draw = 5000, np.random.default_rng(0)
+    settings: dict[str, Any] = {"obs_dim": 24, "action_dim": 6}
     here, there = (
         kind(
             **settings,

@@ -71,7 +71,7 @@ def test_a_fine_tuning_alone_brings_its_pre_training_and_a_changed_number_is_nam
 def test_columns_of_the_log_are_compared_too_and_a_row_without_numbers_does_not_pass(table):
     rows = pd.read_csv(table, dtype=str, keep_default_na=False)
     made = verify.rerun(rows["command"][0], table.parent / "runs")
-    log = verify.read_csv(made / "train.csv")
+    log = verify.read_log(made / "train.csv")
     last = pd.Series({"frame": log[-1]["frame"], "surgery/dot": log[-1]["surgery/dot"]})
     (pair,) = verify.of_run(last, made)
     assert pair.where.startswith("surgery/dot at ") and pair.verdict == "equal"

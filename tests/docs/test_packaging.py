@@ -76,7 +76,7 @@ def test_the_supported_pythons_are_those_of_the_makefile_and_the_workflow():
 
 def test_notebooks_import_the_installed_code_and_never_edit_the_path():
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    assert len(notebooks) == 4
+    assert len(notebooks) == 5
     for notebook in notebooks:
         assert not re.search(r"sys\.path|chdir", notebook.read_text()), notebook.name
 
