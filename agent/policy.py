@@ -18,6 +18,7 @@ from agent.parts.networks import Actor
 from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, Greedy
 from agent.skills.sources import SkillSource, SkillSpace
+from agent.skills.trials import Best
 from utils import Streams, UserError, fitting, load_snapshot, load_weights
 
 Skills = int | np.ndarray | list | None
@@ -167,7 +168,11 @@ def source_of(payload: dict[str, Any], space: SkillSpace) -> SkillSource | None:
     config = payload["config"]
     if config["phase"] != "finetune" or space.dim == 0:
         return None
-    skills = config["skills"]
+    skills, settled = config["skills"], payload.get("settled")
+    if settled is not None:  # the skill that was found by trying, or by data
+        if np.shape(settled) != (space.dim,):
+            raise UserError(f"the snapshot's skill has not the size {space.dim}")
+        return Best(space, np.array(settled, np.float32))
     if skills["name"] == "fixed":  # drawn, where its index is -1, as the run has drawn it
         return make_skills(config, space, Streams(config["seed"]).numpy("skills"))
     if skills["name"] not in ALGORITHMS or not payload.get("skills"):

@@ -247,13 +247,14 @@ def _start_wandb(directory: Path, project: str, name: str, config: dict[str, Any
         (None, later),
         ("offline", "going on without it"),
     ]
+    # A start that failed keeps its id in use until the process ends: the second try has its own.
+    same_run: dict[str, Any] = {"id": wandb_id(directory), "resume": "allow"}
     for mode, instead in attempts:
         try:
             return wandb.init(
                 project=project,
                 name=name,
-                id=wandb_id(directory),
-                resume="allow",
+                **(same_run if mode is None else {}),
                 **wandb_labels(name, config),
                 dir=str(directory),
                 config=config,

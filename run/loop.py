@@ -266,6 +266,7 @@ class Runner:
             learner=weights(p.learner),
             objective=weights(p.objective),
             skills=weights(p.skills.network) if p.skills.network else {},
+            settled=None if (skill := p.skills.settled()) is None else skill.tolist(),
             optimizers=p.learner.get_extra_state() if self.config.get("save_replay") else {},
         )
 

@@ -89,6 +89,10 @@ class SkillSource:
         """The source that an evaluation uses; it draws from the evaluation's own generator."""
         return self
 
+    def settled(self) -> np.ndarray | None:
+        """The one skill that evaluations act under now; None where they draw or choose it."""
+        return None
+
     def stand_in(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Skills such as this source acts under, for transitions that were made under others:
         (count, dim)."""

@@ -119,6 +119,9 @@ class Bandit(SkillSource):
             "skills/best_reward": torch.tensor(self.means()[self.best()]),
         }
 
+    def settled(self) -> np.ndarray:
+        return self.space.vector(self.best())
+
     def evaluation(self, rng: np.random.Generator) -> SkillSource:
         return Best(self.space, self.space.vector(self.best()))
 
@@ -165,6 +168,9 @@ class ByData(SkillSource):
         skills, rewards = data  # (T, dim), (T,)
         newest = max(round(recent * len(rewards)), 1)
         super().__init__(space, best_by_data(skills[-newest:], rewards[-newest:], space))
+
+    def settled(self) -> np.ndarray:
+        return self.skill
 
 
 def best_by_data(skills: np.ndarray, rewards: np.ndarray, space: SkillSpace) -> np.ndarray:

@@ -17,7 +17,7 @@ from analysis.maze.episodes import Trained, maze_domains, measures, walk
 from envs.maze.geometry import EPISODE_STEPS, uniform
 from envs.maze.lanes import Lanes
 from run.cli.console import printable
-from run.directory import SILENT, variant_name
+from run.directory import ONCE_NAMED, SILENT, variant_name
 from run.files import Damaged, read_result, read_text
 from run.results import git_state
 from utils import CONFIGS, UserError, stream_seed, write_text
@@ -51,7 +51,7 @@ def overridden(config: dict[str, Any], directory: str) -> list[str]:
     its directory, `cpu,beta=0,skill_dim=6`, where special characters became underscores."""
     if "overrides" not in config:
         return re.split(r",(?=[^,=]+=)", directory)[1:]
-    known = SILENT | {"agent", "domain", "preset", "seed", "variant"}
+    known = SILENT - ONCE_NAMED | {"agent", "domain", "preset", "seed", "variant"}
     return [word for word in config["overrides"] if word.partition("=")[0] not in known]
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from scipy import stats
 
 LEVEL, POWER, MOST = 0.05, 0.8, 1000
+SURE = 10  # a difference of so many of its own errors; beyond it scipy's noncentral t is not exact
+FEWEST = 3  # seeds: the bootstrap of two has hardly any values to draw from
 
 
 class Mean(NamedTuple):
@@ -36,18 +38,20 @@ def power(difference: float, deviation: float, seeds: int) -> float:
     freedom = 2 * seeds - 2
     critical = stats.t.ppf(1 - LEVEL / 2, freedom)
     shift = abs(difference) / (deviation * math.sqrt(2 / seeds))
+    if shift > SURE:
+        return 1.0
     return float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift))
 
 
 def seeds_needed(a: np.ndarray, b: np.ndarray) -> int | None:
-    """The smallest number of seeds per group whose power is 80 % at the difference and the pooled
-    deviation seen; None where a thousand would not do, or one of the groups has a single seed."""
+    """The smallest number of seeds per group, three or more, whose power is 80 % at the difference
+    and the pooled deviation seen; None where a thousand would not do, or one of the groups has a single seed."""
     if min(len(a), len(b)) < 2:
         return None
     difference = float(np.mean(a) - np.mean(b))
     squares = float(((a - a.mean()) ** 2).sum() + ((b - b.mean()) ** 2).sum())
     deviation = math.sqrt(squares / (len(a) + len(b) - 2))
-    enough = (n for n in range(2, MOST + 1) if power(difference, deviation, n) >= POWER)
+    enough = (n for n in range(FEWEST, MOST + 1) if power(difference, deviation, n) >= POWER)
     return next(enough, None)
 
 
@@ -65,7 +69,7 @@ def sentence(a: Mean, b: Mean, where: str) -> str:
     seeds = "seed" if have == 1 else "seeds"
     need = f"over {MOST}" if needed is None else str(needed)
     if have < 2:
-        need = "at least 2"
+        need = f"at least {FEWEST}"
     return (
         f"{a.name} beats {b.name} {where}: **{verdict}** ({interval(a)} against {interval(b)}; "
         f"{have} {seeds}, {need} needed)"

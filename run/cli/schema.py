@@ -184,8 +184,11 @@ class Schema:
     def _class_rules(self, section: str, base: type) -> dict[str, Rule]:
         """Those of the class that the section names; none where it names none."""
         key = f"{section}._target_"
-        if key not in self.values:
+        inside = {name: self.values[name] for name in self.values if name.startswith(f"{key}.")}
+        if key not in self.values and not inside:
             return {}
+        if inside:  # a section where the name of a class belongs
+            CLASS.check(key, inside)
         CLASS.check(key, self.values[key])
         return {**rules_of(load_class(key, self.values[key], base)), "_target_": CLASS}
 

@@ -31,6 +31,12 @@ def test_power_is_how_often_a_simulated_test_sees_the_difference():
     assert claims.power(1.5, 1.0, 6) == pytest.approx(seen, abs=0.03)
 
 
+def test_a_difference_far_beyond_the_spread_needs_no_more_than_the_fewest():
+    a, b = spread(0.72, 0.01, 3), spread(0.18, 0.013, 3)
+    assert claims.seeds_needed(a, b) == 3
+    assert all(claims.power(d, 1.0, 3) >= 0.99 for d in (10, 16, 20, 100, 1e6))
+
+
 def test_no_difference_needs_more_seeds_than_anyone_has():
     assert claims.seeds_needed(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])) is None
     assert claims.seeds_needed(np.array([1.0]), np.array([1.0, 2.0])) is None
@@ -45,17 +51,22 @@ def test_a_claim_needs_disjoint_intervals_and_enough_seeds():
     assert claims.established(good, bad) and not claims.established(bad, good)
     touching = good._replace(low=0.12)
     assert not claims.established(touching, bad)
-    few = mean("A", [0.2, 0.9], 0.19, 0.91)  # disjoint from B, but two seeds that differ by 0.7
-    assert few.low > bad.high and claims.seeds_needed(few.seeds, bad.seeds) > 2
+    few = mean("A", [0.2, 0.5, 0.9], 0.19, 0.91)  # disjoint from B, but its seeds differ by 0.7
+    assert few.low > bad.high and claims.seeds_needed(few.seeds, bad.seeds) > 3
     assert not claims.established(few, bad)
+
+
+def test_two_seeds_establish_nothing():
+    good, bad = mean("A", [0.9, 0.91], 0.9, 0.91), mean("B", [0.1, 0.11], 0.1, 0.11)
+    assert good.low > bad.high and not claims.established(good, bad)
 
 
 def test_a_sentence_says_what_is_known_and_what_is_needed():
     good, bad = mean("A", [0.9, 0.91, 0.92], 0.89, 0.93), mean("B", [0.1, 0.11, 0.12], 0.09, 0.13)
     assert claims.sentence(good, bad, "here") == (
         "A beats B here: **established** (0.910 [0.890, 0.930] against 0.110 [0.090, 0.130]; "
-        "3 seeds, 2 needed)"
+        "3 seeds, 3 needed)"
     )
     single = mean("A", [0.9], math.nan, math.nan)
     assert "not established" in claims.sentence(single, bad, "here")
-    assert "1 seed, at least 2 needed" in claims.sentence(single, bad, "here")
+    assert "1 seed, at least 3 needed" in claims.sentence(single, bad, "here")

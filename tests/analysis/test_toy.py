@@ -135,6 +135,7 @@ def test_the_cesd_term_is_the_one_that_cesd_rewards():
         constrain_factor=0.7,
         sinkhorn_iterations=1,
         temperature=0.1,
+        prototype_norm="gradient",
         encoder=EncoderSettings(cpc="paper", cpc_temperature=0.5, skill_net=False),
         neighbours=NeighbourSettings(k=1, knn_clip=0.0, knn_scale="none"),
     )

@@ -108,7 +108,7 @@ def test_a_nan_in_ppos_loss_is_found_in_its_cycle(cli, monkeypatch):
     spoil(monkeypatch, PPO, "normalize", 4, lambda advantage: advantage * np.nan)
     stopped(
         cli("pretrain", "domain=tree_maze"),
-        r"critic_loss/diversity became nan between frame 240 and frame 320",
+        r"surgery/dot became nan between frame 240 and frame 320",
         r"checkpoint_240\.pt is from before that",
     )
     assert_all_files_are_finite(cli.root, 3)

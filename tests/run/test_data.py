@@ -12,7 +12,7 @@ from run.loop import Runner
 from tests.kit.cli import assert_same_run, rows
 from tests.kit.replay import SKILLS, make
 from tests.kit.runs import stop_at
-from utils import UserError, stream_seed
+from utils import UserError, load_policy, load_snapshot, stream_seed
 
 WHERE = "pretrain/walker/amped/smoke/seed_1"
 
@@ -190,6 +190,17 @@ def test_every_regime_with_data_resumes_bit_for_bit(cli, reuse, monkeypatch, wor
     (whole_run,) = base.glob(f"{name}_whole/*/seed_1")
     (pieces,) = base.glob(f"{name}_pieces/*/seed_1")
     assert_same_run(whole_run, pieces)
+
+
+@pytest.mark.parametrize("rule", ["by_data", "bandit"])
+def test_the_policy_acts_alone_under_the_skill_that_was_found(cli, reuse, rule):
+    assert cli("finetune", *reuse, f"skills={rule}", "variant=found").code == 0
+    run = cli.root / f"finetune/walker_run/amped/found/{rule}/seed_1"
+    policy = load_policy(run)
+    obs = np.linspace(-1, 1, policy.obs_dim)
+    settled = load_snapshot(run / "snapshots/snapshot_80.pt")["settled"]
+    assert policy.chooses and sum(settled) == 1
+    np.testing.assert_array_equal(policy.act(obs), policy.act(obs, int(np.argmax(settled))))
 
 
 def test_a_stop_among_the_offline_updates_continues_there(cli, reuse, monkeypatch):

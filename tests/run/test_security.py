@@ -388,7 +388,7 @@ def test_classes_named_in_configs_are_looked_up_in_three_files_only():
         for name, _ in calls(parsed(path))
         if name == "load_class"
     }
-    assert users == {"run/cli/schema.py", "agent/skills/sources.py", "analysis/metrics.py"}
+    assert users == {"run/cli/schema.py", "agent/skills/regimes.py", "analysis/metrics.py"}
 
 
 # ---------------------------------------------------------------------------------- inside run_root

@@ -88,6 +88,7 @@ def test_the_update_is_its_plain_transcription(dtype, size):
     conflicts = 0
     for _ in range(5):
         metrics = watched.update()
+        del metrics["actor/saturated"]  # a diagnosis of ours, no part of the update
         expected, rewards = plain.update(watched.batch)
         conflicts += expected["surgery/conflict"].item()
         torch.testing.assert_close(metrics, expected, check_dtype=False, **precision)
