@@ -101,17 +101,20 @@ def portable(command: str) -> str:
     return " ".join(word for word in command.split(" ") if not word.startswith("run_root="))
 
 
+def read_rows(path: Path) -> pd.DataFrame:
+    """Rows that this command wrote."""
+    try:
+        rows = pd.read_csv(path, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({type(error).__name__})") from error
+    if list(rows) != COLUMNS:
+        raise UserError(f"{path} is not what analysis.adapt writes: {', '.join(COLUMNS)}")
+    return rows
+
+
 def merged(rows: pd.DataFrame, earlier: Path | None) -> pd.DataFrame:
     """With the rows of an earlier CSV; where both have an evaluation, the run at hand counts."""
-    parts = [rows]
-    if earlier is not None:
-        try:
-            old = pd.read_csv(earlier, keep_default_na=False)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{earlier} cannot be read ({type(error).__name__})") from error
-        if list(old) != COLUMNS:
-            raise UserError(f"{earlier} has other columns than {', '.join(COLUMNS)}")
-        parts.append(old)
+    parts = [rows] if earlier is None else [rows, read_rows(earlier)]
     table = pd.concat([part for part in parts if len(part)] or [rows], ignore_index=True)
     return table.drop_duplicates(KEYS).sort_values(KEYS, ignore_index=True)
 

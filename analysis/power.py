@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.adapt import COLUMNS, JUDGED, mean_at
+from analysis.adapt import JUDGED, mean_at, read_rows
 from analysis.scores.aggregate import stacks
 from analysis.scores.claims import sentence
 from run.cli.console import Parser
 from run.cli.guard import run_command
-from utils import UserError, choose
+from utils import choose
 
 
 def claims(rows: pd.DataFrame, frame: int, against: str | None) -> list[str]:
@@ -37,13 +37,9 @@ def claims(rows: pd.DataFrame, frame: int, against: str | None) -> list[str]:
 
 
 def run(path: Path, frame: int, against: str | None) -> None:
-    try:
-        rows = pd.read_csv(path, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({type(error).__name__})") from error
-    if list(rows) != COLUMNS:
-        raise UserError(f"{path} is not what analysis.adapt writes: {', '.join(COLUMNS)}")
-    print("\n".join(claims(rows, frame, against)) or "no method is ahead of another there")
+    print(
+        "\n".join(claims(read_rows(path), frame, against)) or "no method is ahead of another there"
+    )
 
 
 def main() -> None:
