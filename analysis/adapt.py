@@ -39,6 +39,7 @@ from analysis.scores.figures import save
 from analysis.text import markdown_table
 from experiment import paper
 from experiment.definition import Experiment, load, names
+from experiment.rows import portable
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from utils import UserError, write_text
@@ -94,11 +95,6 @@ def rows_of(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
             }
         )
     return pd.DataFrame(rows, columns=COLUMNS), found.gaps
-
-
-def portable(command: str) -> str:
-    """The command without the directory that it wrote to, which is this machine's alone."""
-    return " ".join(word for word in command.split(" ") if not word.startswith("run_root="))
 
 
 def read_rows(path: Path) -> pd.DataFrame:
