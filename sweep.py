@@ -8,6 +8,11 @@ The same command again runs what is missing, unfinished or failed, and nothing e
 
 from __future__ import annotations
 
+from run.signals import hear_early, hear_plainly, started_as
+
+if started_as("sweep"):
+    hear_early()  # what follows takes seconds
+
 from typing import Any
 
 from analysis.plan import count_lines
@@ -61,6 +66,8 @@ def table_hint(experiment: Experiment, words: list[str]) -> str:
 
 
 def main() -> None:
+    if started_as("sweep"):
+        hear_plainly()
     parser = Parser(
         description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(names())}"
     )
