@@ -9,6 +9,11 @@ out what has its row there, so that a long study goes on where another machine s
 
 from __future__ import annotations
 
+from run.signals import hear_early, hear_plainly, started_as
+
+if started_as("sweep"):
+    hear_early()  # what follows takes seconds
+
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +69,8 @@ def table_hint(experiment: Experiment, words: list[str]) -> str:
 
 
 def main() -> None:
+    if started_as("sweep"):
+        hear_plainly()
     parser = Parser(
         description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(names())}"
     )

@@ -7,6 +7,8 @@ from typing import Any
 from envs.maze.geometry import EPISODE_STEPS
 from utils import UserError
 
+SIDE_BY_SIDE = 10**5  # episodes of an on-policy evaluation: 80 MB of positions for each skill
+
 
 def check_minibatches(learner: dict[str, Any]) -> None:
     """Every minibatch needs two rows, of which deviations are taken."""
@@ -38,6 +40,11 @@ def check_cycles(config: dict[str, Any]) -> None:
             "save_video=false, its pre-training draws skills_<frame>.png"
         )
     check_minibatches(config["learner"])
+    if config["num_eval_episodes"] > SIDE_BY_SIDE:
+        raise UserError(
+            f"num_eval_episodes={config['num_eval_episodes']} is too large: learner=ppo plays them side "
+            f"by side, and the most that works is {SIDE_BY_SIDE}"
+        )
     cycle = cycle_frames(config)
     for key in (
         "num_train_frames",
@@ -52,6 +59,16 @@ def check_cycles(config: dict[str, Any]) -> None:
                     f"{key}={frames} is not a multiple of {cycle}, the frames of one cycle of learner=ppo "
                     "(rollouts x steps, in pre-training twice with learner.fresh_rollouts)"
                 )
+
+
+def check_data(data: dict[str, Any]) -> None:
+    """What is only for older data is refused where there is none."""
+    for key in ("offline_updates", "file"):
+        if data["name"] == "none" and data.get(key):
+            raise UserError(
+                f"data.{key}={data[key]} is for data=relabelled; data=none has no older data to learn "
+                "from: give data=relabelled too, or leave it away"
+            )
 
 
 def check_together(config: dict[str, Any]) -> None:
@@ -78,6 +95,7 @@ def check_together(config: dict[str, Any]) -> None:
                 raise UserError(
                     f"{key}=true is for learner=ddpg; learner=ppo runs without it: {key}=false"
                 )
+    check_data(config.get("data", {"name": "none"}))
     late = [f for f in config["snapshots"] if f % repeat]
     if late:
         raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")
