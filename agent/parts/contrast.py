@@ -68,8 +68,9 @@ class ContrastSettings:
 
     metric: diag (positive, learned), full (the public code's unconstrained matrix), none
     (isotropic: InfoNCE), cosine (BeCL's InfoNCE on normalised features). Positive and denominator:
-    see the fidelity register; positive=all, which is ours, is told at `posterior`. contrast_net: two hidden layers and a head with one more (URLB), or
-    the three hidden layers that the paper's appendix has in the mazes.
+    see the fidelity register; positive=all, which is ours, is told at `posterior`. contrast_net:
+    two hidden layers and a head with one more (URLB), or the three hidden layers that the paper's
+    appendix has in the mazes.
     """
 
     denominator: Literal["negatives_only", "all"]

@@ -19,6 +19,7 @@ from analysis.scores.aggregate import matrices, probability_of_improvement
 from analysis.scores.claims import Mean, interval, mean_of, reaches, sentence
 from analysis.scores.figures import canvas, save
 from analysis.scores.fronts import with_interval
+from analysis.scores.seeds import interval as seed_interval
 from analysis.text import markdown_table
 from utils import UserError, write_text
 
@@ -58,8 +59,9 @@ def cells_of(rows: pd.DataFrame) -> Cells:
 
 def mean_in(rows: pd.DataFrame, domain: str, setting: str, measure: str) -> Mean:
     runs = rows[(rows["domain"] == domain) & (rows["setting"] == setting)]
-    scores = runs[[measure]].to_numpy(float)
-    return mean_of(setting, scores, "audit", domain, setting, measure)
+    seeds = runs[measure].to_numpy(float)
+    bounds = seed_interval(seeds) if len(seeds) > 1 else (math.nan, math.nan)
+    return Mean(setting, seeds, float(seeds.mean()), *bounds)
 
 
 # ------------------------------------------------------------------------------------------- tables

@@ -47,16 +47,11 @@ def with_interval(runs: Runs, *, reps: int = REPS) -> tuple[float, float, float]
     value = of_means(runs)
     if min(len(seeds) for seeds in runs.values()) < 2:
         return value, np.nan, np.nan
-    drawn = []
-    for number in range(reps):
-        rng = np.random.default_rng(stream_seed(number, "hypervolume", *runs))
-        drawn.append(
-            of_means(
-                {
-                    name: canonical(seeds)[rng.integers(len(seeds), size=len(seeds))]
-                    for name, seeds in runs.items()
-                }
-            )
-        )
+    rng = np.random.default_rng(stream_seed(0, "hypervolume", *runs))
+    means = [
+        canonical(seeds)[rng.integers(len(seeds), size=(reps, len(seeds)))].mean(1)
+        for seeds in runs.values()
+    ]  # each (reps, 2)
+    drawn = [hypervolume(points) for points in np.stack(means, 1)]
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return value, float(low), float(high)
