@@ -42,22 +42,21 @@ def show(args: argparse.Namespace) -> None:
 def main() -> None:
     summary, _, details = __doc__.partition("\n")
     parser = Parser(description=summary, epilog=details)
-    commands = parser.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="train and measure what has no row yet")
-    runs.add_argument(
+    parser.add_argument("command", choices=("run", "show"))
+    parser.add_argument(
         "words",
         nargs="*",
         metavar="key=value",
-        help="as for analysis.figure, e.g. domain=tree_maze",
+        help="of run, as for analysis.figure, e.g. domain=tree_maze",
     )
-    runs.add_argument("--seeds", type=at_least(1), help="the first so many (all of the experiment)")
-    page = commands.add_parser("show", help="tables, claims and figure of the rows")
-    page.add_argument("--out", type=Path, help="where to write, without ending (beside the rows)")
-    for command in (runs, page):
-        command.add_argument(
-            "--rows", type=Path, default=ROWS, help="CSV (results/maze/balance.csv)"
-        )
-    args = parser.parse_args()
+    parser.add_argument("--rows", type=Path, default=ROWS, help="CSV (results/maze/balance.csv)")
+    parser.add_argument(
+        "--seeds", type=at_least(1), help="of run: the first so many (all of the experiment)"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="of show: where to write, without ending (beside the rows)"
+    )
+    args = parser.parse_intermixed_args()
     run_command(lambda: {"run": run, "show": show}[args.command](args))
 
 
