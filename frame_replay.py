@@ -33,4 +33,4 @@ class FrameReplay(ReplayBuffer):
     def _seen(self, rows: np.ndarray) -> np.ndarray:
         back = np.minimum(self._back, self.fields["episode_step"][rows][:, None])  # (B, stack)
         frames = self.fields["obs"].take((rows[:, None] - back) % self.capacity, 0)
-        return frames.reshape(len(rows), -1, *frames.shape[3:])  # (B, stack * channels, rows, columns)
+        return frames.reshape(len(rows), self.stack * self.channels, *frames.shape[3:])
