@@ -73,6 +73,8 @@ def check_pixels(config: dict[str, Any]) -> None:
 
 
 def check_together(config: dict[str, Any]) -> None:
+    if config["obs_type"] == "pixels":
+        check_pixels(config)
     repeat = config["action_repeat"]
     for key in (
         "num_train_frames",
@@ -99,8 +101,6 @@ def check_together(config: dict[str, Any]) -> None:
     late = [f for f in config["snapshots"] if f % repeat]
     if late:
         raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")
-    if config["obs_type"] == "pixels":
-        check_pixels(config)
     task = config.get("task")
     if task and task["domain"] != config["domain"]["name"]:
         raise UserError(
