@@ -20,8 +20,8 @@ from agent.parts.contrast import (
 )
 from agent.parts.curiosity import RND, NoveltySettings
 from agent.parts.draws import Draws
-from agent.parts.pixels import Images
 from agent.parts.particles import EntropySettings, ParticleEntropy, RecentStates
+from agent.parts.pixels import Images
 from replay_buffer import Batch
 from utils import NonNegative, Positive, Repeats, Rows, Size, UserError
 

@@ -3,8 +3,8 @@
     python -m analysis.import_release snapshot_2000000.pt domain=walker [agent=cic] [seed=1] [run_root=runs]
 
 Those files pickle the whole agent. They are read without its code (analysis/stand_ins.py): actor,
-critic, target and, of pixels, the encoder are kept, everything else is left out. agent= is needed where the class in the
-file does not tell.
+critic, target and, of pixels, the encoder are kept, everything else is left out. agent= is needed
+where the class in the file does not tell.
 """
 
 from __future__ import annotations

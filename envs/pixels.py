@@ -49,9 +49,7 @@ class PixelEnv(Env):
         size = int(np.prod(settings.shape))
         super().__init__(seed=seed, obs_dim=size, low=-one, high=one, action_repeat=action_repeat)
         self._obs_shape = settings.shape  # type: ignore[assignment]
-        self._observation_spec = specs.BoundedArray(
-            settings.shape, np.uint8, 0, 255, "observation"
-        )
+        self._observation_spec = specs.BoundedArray(settings.shape, np.uint8, 0, 255, "observation")
 
     @property
     def obs_dim(self) -> int:

@@ -74,7 +74,7 @@ def fit_to_snapshot(
     for key, ours, theirs in [
         ("skill_dim", config["skill_dim"], skill_dim),
         *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items()),
-        *((f"{s}.{k}", config[s][k], v) for s, own in seen.items() for k, v in own.items()),
+        *((f"{s}.{k}", config[s][k], v) for s, keys in seen.items() for k, v in keys.items()),
     ]:
         if key in given and ours != theirs:
             raise UserError(
@@ -88,16 +88,14 @@ def fit_to_snapshot(
         print(f"note: {path} holds the actor alone; the critic starts afresh", flush=True)
     return {
         **config,
-        **{section: {**config[section], **own} for section, own in seen.items()},
+        **{section: {**config[section], **keys} for section, keys in seen.items()},
         "learner": learner,
         "skill_dim": skill_dim,
         "snapshot_frame": snapshot["frame"],
     }
 
 
-def seen_by(
-    saved: dict[str, Any], config: dict[str, Any], path: Path
-) -> dict[str, dict[str, Any]]:
+def seen_by(saved: dict[str, Any], config: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """What the snapshot's agent saw, by section; nothing of states. Refuses one that saw the other."""
     theirs, ours = saved.get("obs_type", "states"), config["obs_type"]
     if theirs != ours:
@@ -130,7 +128,9 @@ def is_finished(config: dict[str, Any], path: Path, overrides: list[str]) -> boo
     decided: dict[str, Any] = {"snapshot_frame": stored.get("snapshot_frame")}
     if sees_pixels(config):
         for section, keys in SEEN_BY_SNAPSHOT.items():
-            theirs = {k: stored.get(section, {}).get(k) for k in keys if f"{section}.{k}" not in given}
+            theirs = {
+                k: stored.get(section, {}).get(k) for k in keys if f"{section}.{k}" not in given
+            }
             decided[section] = {**config[section], **theirs}
     if "skill_dim" not in given:
         decided["skill_dim"] = stored.get("skill_dim")

@@ -80,7 +80,8 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
         key: MOVED.get(value, value) if isinstance(value, str) else value
         for key, value in flatten(config).items()
         # What a preset holds counts where it is taken, under the name of the key that takes it.
-        if not unused(key, config) and not key.startswith(("preset.ddpg.", "preset.ppo.", "preset.pixels."))
+        if not unused(key, config)
+        and not key.startswith(("preset.ddpg.", "preset.ppo.", "preset.pixels."))
     }
 
 

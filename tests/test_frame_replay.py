@@ -77,11 +77,7 @@ class Diary:
         assert found == self.starts() and len(self.memory) == len(valid) == len(found)
         assert batch.obs.dtype == torch.uint8
         for i, (episode, step) in enumerate(batch.action.numpy().astype(int)):
-            for obs, ahead in (
-                (batch.obs, 0),
-                (batch.next_obs_1, 1),
-                (batch.next_obs, self.nstep),
-            ):
+            for obs, ahead in ((batch.obs, 0), (batch.next_obs_1, 1), (batch.next_obs, self.nstep)):
                 np.testing.assert_array_equal(obs[i].numpy(), self.stacked(episode, step + ahead))
 
 

@@ -486,11 +486,9 @@ class DDPG(Learner):
             return surgery.shares(f"{label}_share")
         if (reach := Reach.now) is not None:
             # Surgery is about the critic's own weights (Algorithm 1); the encoder gets the sum.
-            shares = [1.0] * len(losses) if weights is None else weights.unbind()
-            total = sum(share * loss for share, loss in zip(shares, losses.values(), strict=True))
-            found = torch.autograd.grad(
-                total, reach.tensors, retain_graph=True, allow_unused=True
-            )
+            stacked = torch.stack(list(losses.values()))
+            total = stacked.sum() if weights is None else (weights * stacked).sum()
+            found = torch.autograd.grad(total, reach.tensors, retain_graph=True, allow_unused=True)
             reach.collect(found)
         grads = {
             name: flat_grad(loss, optimizer.parameters, retain_graph=i < len(losses))

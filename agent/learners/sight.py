@@ -19,7 +19,6 @@ from agent.parts.optim import Adam, Reach
 from agent.parts.pixels import Encoder, random_shift
 from replay_buffer import Batch
 
-
 OBSERVATIONS = ("obs", "next_obs", "next_obs_1")
 
 

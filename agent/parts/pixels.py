@@ -49,12 +49,14 @@ class Encoder(nn.Module):
         layers: list[nn.Module] = []
         width = images.shape[0]
         for stride in (2, 1, 1, 1):
-            convolution = nn.Conv2d(width, images.channels, 3, stride)
-            nn.init.orthogonal_(convolution.weight, nn.init.calculate_gain("relu"))
-            nn.init.zeros_(convolution.bias)
-            layers += [convolution, nn.ReLU()]
+            layers += [nn.Conv2d(width, images.channels, 3, stride), nn.ReLU()]
             width = images.channels
         self.convolutions = nn.Sequential(*layers)
+        for name, parameter in self.convolutions.named_parameters():
+            if name.endswith("weight"):
+                nn.init.orthogonal_(parameter, nn.init.calculate_gain("relu"))
+            else:
+                nn.init.zeros_(parameter)
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Pictures (B, channels, rows, columns) of 0 to 255: features (B, n)."""

@@ -18,9 +18,7 @@ SETTINGS = RenderSettings(size=SIDE, stack=3, shadows=False)
 
 
 def make(*, length=5, action_repeat=1, seed=0, settings=SETTINGS) -> PixelEnv:
-    return PixelEnv(
-        Dummy(length=length), seed=seed, settings=settings, action_repeat=action_repeat
-    )
+    return PixelEnv(Dummy(length=length), seed=seed, settings=settings, action_repeat=action_repeat)
 
 
 def moments(observation) -> list[tuple[int, int]]:

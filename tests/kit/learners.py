@@ -45,9 +45,7 @@ TWO = ("diversity", "exploration")
 MAZE = SimpleNamespace(obs_dim=2, action_dim=2)
 
 
-def make_ddpg(
-    *, streams=("task",), surgery=None, seed=0, init=0, obs_dim=OBS, **changes
-) -> DDPG:
+def make_ddpg(*, streams=("task",), surgery=None, seed=0, init=0, obs_dim=OBS, **changes) -> DDPG:
     """DDPG with the settings above; `init` seeds its weights and `seed` its random streams."""
     torch.manual_seed(init)
     return DDPG(

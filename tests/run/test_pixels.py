@@ -53,9 +53,7 @@ def test_every_agent_learns_on_features_and_its_encoder_where_it_should(agent):
     for step in (0, 2):
         metrics = parts.learner.learn(parts.memory, parts.objective, step)
         assert all(value.isfinite() for value in metrics.values())
-    moved = any(
-        not torch.equal(a, b) for a, b in zip(before, parts.learner.encoder.parameters())
-    )
+    moved = any(not torch.equal(a, b) for a, b in zip(before, parts.learner.encoder.parameters()))
     # RND sees pictures by encoders of its own; the others' losses are on features.
     assert moved == (config["pixels"]["update_encoder"] and agent not in ("rnd", "ddpg"))
     assert config["pixels"]["update_encoder"] == (agent not in ("cic", "cesd", "comsd"))
@@ -89,9 +87,7 @@ def test_a_finetuning_finds_its_pretraining_and_resumes_bit_for_bit(cli, monkeyp
         assert cli(*args).code == 143
     again = cli(*args)
     assert "continuing at frame 50" in again.out, again
-    assert_same_run(
-        *(path.parent for path in sorted(cli.root.glob("finetune/**/result.json")))
-    )
+    assert_same_run(*(path.parent for path in sorted(cli.root.glob("finetune/**/result.json"))))
 
 
 def test_what_a_snapshot_saw_decides_for_what_starts_from_it(cli):
@@ -126,7 +122,7 @@ def test_a_policy_acts_on_pictures_and_gets_its_runs_own_returns(cli, skills):
     last = rows(result.parent / "eval.csv")[-1]
     found = evaluate(policy, "dummy", episodes=1, steps=5)
     assert f"{found.mean:.4f}" == f"{float(last['return_mean']):.4f}"
-    with pytest.raises(ValueError, match="expected .*9, 24, 24"):
+    with pytest.raises(ValueError, match="9, 24, 24"):
         policy.act(np.zeros(5, np.float32))
 
 
