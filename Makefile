@@ -5,7 +5,8 @@ VENV      := .venv
 BIN       := $(VENV)/bin
 STAMP     := $(VENV)/.installed
 ARGS      ?=
-DEMO      := runs/pretrain/tree_maze/amped/demo/seed_1/snapshots
+AGENT     := amped_plus
+DEMO       = runs/pretrain/tree_maze/$(AGENT)/demo/seed_1/snapshots
 
 # The interpreter that .venv is made from: the first one that runs and suits (a shim may exist and not run).
 # 3.13, which needs a step more than the others, is taken where there is nothing else.
@@ -41,10 +42,10 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make .venv with requirements.txt and this checkout (again only when they change)
 
-demo: $(STAMP)  ## AMPED discovers six skills in a maze on a CPU: measures on the screen, runs/demo.png
-	$(BIN)/python pretrain.py agent=amped domain=tree_maze preset=cpu skill_dim=6 variant=demo num_train_frames=750000 snapshots=[]
+demo: $(STAMP)  ## six skills in a maze on a CPU: measures on the screen, runs/demo.png; AGENT=amped is the paper's
+	$(BIN)/python pretrain.py agent=$(AGENT) domain=tree_maze preset=cpu skill_dim=6 variant=demo num_train_frames=750000 snapshots=[]
 	$(BIN)/python -m analysis.maze measure $(DEMO)/snapshot_750000.pt --out runs/demo.csv --mine-steps 4000
-	$(BIN)/python -m analysis.maze draw $(DEMO)/snapshot_750000.pt --out runs/demo.png --titles AMPED
+	$(BIN)/python -m analysis.maze draw $(DEMO)/snapshot_750000.pt --out runs/demo.png
 
 pretrain: $(STAMP)  ## pretrain.py; ARGS="agent=amped domain=walker preset=cpu seed=3"
 	$(BIN)/python pretrain.py $(ARGS)

@@ -21,16 +21,22 @@ from agent.parts.contrast import (
 from agent.parts.curiosity import RND, NoveltySettings
 from agent.parts.draws import Draws
 from agent.parts.particles import EntropySettings, ParticleEntropy, RecentStates
+from agent.parts.pixels import Images
 from replay_buffer import Batch
 from utils import NonNegative, Positive, Repeats, Rows, Size, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParticleSettings:
-    """What the entropy is of (s' or the pair s, s'; s' one or n steps on), and among which others:
-    the batch, or the last pool_size transitions."""
+    """What the entropy is of (s' or the pair s, s' in the features of CPC's encoder, or s' itself; s'
+    one or n steps on), and among which others: the batch, or the last pool_size transitions.
 
-    particle: Literal["next_state", "pair"]
+    CPC learns to tell skills apart: in its features the states of one skill lie close together and
+    the borders between skills far from everything, so that it is the borders that are paid. `raw`
+    pays for room in the states themselves, and needs no encoder.
+    """
+
+    particle: Literal["next_state", "pair", "raw"]
     transition: Literal["nstep", "one_step"]
     pool: Literal["batch", "recent"]
     pool_size: Rows
@@ -76,6 +82,7 @@ class AMPED(Objective):
         entropy: EntropySettings,
         particles: ParticleSettings,
         novelty: NoveltySettings,
+        images: Images | None = None,
     ):
         super().__init__()
         self.alpha, self.beta, self.diversity, self.generator = alpha, beta, diversity, generator
@@ -91,16 +98,23 @@ class AMPED(Objective):
         self.particles, self.novelty = particles, novelty
 
         self.contrast = AnInfoNCE(obs_dim, skill_dim, hidden_dim=hidden_dim, settings=contrast)
-        self.encoder = TransitionEncoder(
-            obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
-        )
-        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=rnd_dim)
+        self.encoder = None
+        if particles.particle != "raw":
+            self.encoder = TransitionEncoder(
+                obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
+            )
+        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=rnd_dim, images=images)
         self.entropy = ParticleEntropy(entropy, form=entropy.entropy_form)
         recent = particles.pool == "recent"
         self.recent = RecentStates(particles.pool_size, obs_dim) if recent else None
         self.contrast_opt = self.adam("contrast", self.contrast.parameters(), lr)
-        explorers = [*self.encoder.parameters(), *self.rnd.predictor.parameters()]
+        encoders = [] if self.encoder is None else [*self.encoder.parameters()]
+        explorers = [*encoders, *self.rnd.predictor.parameters()]
         self.exploration_opt = self.adam("exploration", explorers, lr)
+
+    @property
+    def observes(self) -> bool:
+        return self.recent is not None
 
     def observe(self, obs: np.ndarray, next_obs: np.ndarray) -> None:
         if self.recent is not None:
@@ -118,9 +132,10 @@ class AMPED(Objective):
             metrics["diversity/accuracy"] = contrast.correct.mean()
             optimizers.append(self.contrast_opt)
         if final:
-            losses["cpc/loss"], metrics["cpc/accuracy"] = self.encoder.loss(
-                batch.obs, self._successor(batch), skill_index
-            )
+            if self.encoder is not None:
+                losses["cpc/loss"], metrics["cpc/accuracy"] = self.encoder.loss(
+                    batch.obs, self._successor(batch), skill_index
+                )
             losses["rnd/loss"] = self.rnd(self._rnd_input(batch)).mean()
             optimizers.append(self.exploration_opt)
         # The losses share no parameter: their sum has the gradients of each.
@@ -148,16 +163,18 @@ class AMPED(Objective):
         return reward.where(contrast.valid, masked_mean(reward, contrast.valid)).unsqueeze(1)
 
     def _entropy(self, batch: Batch) -> torch.Tensor:
-        embed = (
-            self.encoder.pair
-            if self.particles.particle == "pair"
-            else lambda _, next_obs: self.encoder.state(next_obs)
-        )
-        x = embed(batch.obs, self._successor(batch))
+        x = self._particle(batch.obs, self._successor(batch))
         if self.recent is None:
             return self.entropy(x)
-        pool = embed(self.recent.pairs[:, 0], self.recent.pairs[:, 1])
+        pool = self._particle(self.recent.pairs[:, 0], self.recent.pairs[:, 1])
         return self.entropy(x, pool, self.recent.seen)
+
+    def _particle(self, obs: torch.Tensor, next_obs: torch.Tensor) -> torch.Tensor:
+        if self.encoder is None:
+            return next_obs
+        if self.particles.particle == "pair":
+            return self.encoder.pair(obs, next_obs)
+        return self.encoder.state(next_obs)
 
     def _novelty(self, batch: Batch) -> torch.Tensor:
         return self.rnd.reward(self._rnd_input(batch), self.novelty.rnd_reward)
@@ -166,4 +183,4 @@ class AMPED(Objective):
         return batch.next_obs if self.particles.transition == "nstep" else batch.next_obs_1
 
     def _rnd_input(self, batch: Batch) -> torch.Tensor:
-        return batch.obs if self.novelty.rnd_on == "obs" else batch.next_obs
+        return self.rnd.input(batch, self.novelty.rnd_on)

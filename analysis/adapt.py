@@ -26,20 +26,13 @@ from matplotlib.figure import Figure
 from analysis.frames.gathered import gather
 from analysis.frames.lines import fitting_lines, read_table
 from analysis.palette import CHANGES
-from analysis.scores.aggregate import (
-    CONFIDENCE,
-    REPS,
-    canonical,
-    drawing,
-    estimate,
-    expert_scores,
-    stacks,
-)
-from analysis.scores.claims import Mean, interval, sentence
+from analysis.scores.aggregate import expert_scores, stacks
+from analysis.scores.claims import Mean, interval, mean_of, sentence
 from analysis.scores.figures import save
 from analysis.text import markdown_table
 from experiment import paper
 from experiment.definition import Experiment, load, names
+from experiment.rows import portable
 from records import Adapted
 from run.cli.console import Parser
 from run.cli.guard import run_command
@@ -84,11 +77,6 @@ def rows_of(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
             }
         )
     return pd.DataFrame(rows, columns=COLUMNS), found.gaps
-
-
-def portable(command: str) -> str:
-    """The command without the directory that it wrote to, which is this machine's alone."""
-    return " ".join(word for word in command.split(" ") if not word.startswith("run_root="))
 
 
 def read_rows(path: Path) -> pd.DataFrame:
@@ -142,21 +130,11 @@ def at(frames: Sequence[int], stack: np.ndarray, frame: int) -> np.ndarray:
 
 
 def mean_at(name: str, frames: Sequence[int], stack: np.ndarray, frame: int) -> Mean:
-    scores = at(frames, stack, frame)
-    with drawing(0, "adapt", name, str(frame)):
-        point, low, high = estimate(
-            canonical(scores), lambda x: np.array([x.mean()]), REPS, CONFIDENCE
-        )
-    return Mean(name, scores.mean(1), float(point[0]), float(low[0]), float(high[0]))
+    return mean_of(name, at(frames, stack, frame), "adapt", name, str(frame))
 
 
 def area_of(name: str, frames: Sequence[int], stack: np.ndarray) -> Mean:
-    areas = area(stack, frames)  # (seeds, tasks)
-    with drawing(0, "area", name):
-        point, low, high = estimate(
-            canonical(areas), lambda x: np.array([x.mean()]), REPS, CONFIDENCE
-        )
-    return Mean(name, areas.mean(1), float(point[0]), float(low[0]), float(high[0]))
+    return mean_of(name, area(stack, frames), "area", name)  # of (seeds, tasks)
 
 
 # --------------------------------------------------------------------------------------------- page

@@ -195,11 +195,12 @@ class Runner:
             require_finite(self.frame, observation=self.time_step.observation)
             memory.begin(self.time_step.observation, physics=self._physics())
         obs = self.time_step.observation
-        skill = p.skills.select(obs, self.step, first=self.time_step.first())
+        shown = obs if p.sight is None else p.sight.for_choice(p.skills, obs)
+        skill = p.skills.select(shown, self.step, first=self.time_step.first())
         action = self._act(obs, skill, explore=True)
         if p.learner.due(memory, self.step):
             self.logger.add(p.learner.learn(memory, p.objective, self.step))
-        self.logger.add(p.skills.update(p.experience, self.step))
+        self.logger.add(p.skills.update(p.to_choose_by, self.step))
         following = p.env.step(action)
         require_finite(
             self.frame,
@@ -216,7 +217,7 @@ class Runner:
             task_rewards=p.env.task_rewards() or None,
             physics=self._physics(),
         )
-        p.objective.observe(obs, following.observation)
+        self._show(obs, following.observation)
         p.skills.observe(following.reward)
         self.time_step = following
         self.step += 1
@@ -224,6 +225,14 @@ class Runner:
         if following.last():
             self.logger.add({"episode/return": torch.tensor(self.episode_return)})
             self.episode_return, self.episodes = 0.0, self.episodes + 1
+
+    def _show(self, obs: np.ndarray, next_obs: np.ndarray) -> None:
+        """An objective that keeps recent states gets the transition, of pixels its features."""
+        p = self.parts
+        if p.sight is None:
+            p.objective.observe(obs, next_obs)
+        elif p.objective.observes:
+            p.objective.observe(p.sight.see(obs), p.sight.see(next_obs))
 
     def _physics(self) -> np.ndarray | None:
         return self.parts.env.physics_state() if self.keeps_physics else None

@@ -68,12 +68,13 @@ class ContrastSettings:
 
     metric: diag (positive, learned), full (the public code's unconstrained matrix), none
     (isotropic: InfoNCE), cosine (BeCL's InfoNCE on normalised features). Positive and denominator:
-    see the fidelity register. contrast_net: two hidden layers and a head with one more (URLB), or
-    the three hidden layers that the paper's appendix has in the mazes.
+    see the fidelity register; positive=all, which is ours, is told at `posterior`. contrast_net:
+    two hidden layers and a head with one more (URLB), or the three hidden layers that the paper's
+    appendix has in the mazes.
     """
 
     denominator: Literal["negatives_only", "all"]
-    positive: Literal["random", "first"]
+    positive: Literal["random", "first", "all"]
     metric: Literal["diag", "full", "none", "cosine"]
     temperature: Positive
     numerics: Literal["logsumexp", "naive"]
@@ -146,7 +147,7 @@ class AnInfoNCE(nn.Module):
     def partners(self, skill_index: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         """The row that is each anchor's positive, and which anchors have one."""
         alone = occurrences(skill_index, self.num_skills)[skill_index] == 1
-        if self.positive == "random":
+        if self.positive != "first":
             return random_partner(skill_index, self.num_skills, u), ~alone
         itself = torch.eye(len(skill_index), dtype=torch.bool, device=skill_index.device)
         same = (skill_index.unsqueeze(1) == skill_index) & ~itself
@@ -158,6 +159,9 @@ class AnInfoNCE(nn.Module):
     ) -> Contrast:
         """`logits` (R, B) are the anchors `rows` against the batch; `partner` and `valid` are the
         whole batch's."""
+        if self.positive == "all":
+            log_ratio = self.posterior(logits, rows, skill_index)
+            return Contrast(log_ratio, log_ratio.exp(), valid[rows])
         # (R,), (R, 1), (R, 1)
         own, itself, chosen = skill_index[rows], rows.unsqueeze(1), partner[rows].unsqueeze(1)
         positive = logits.gather(1, chosen)
@@ -177,6 +181,23 @@ class AnInfoNCE(nn.Module):
             ratio = positive.squeeze(1).exp() / (below.exp().sum(1) + 1e-6) + 1e-6
             log_ratio = ratio.log()
         return Contrast(log_ratio, ratio, valid[rows])
+
+    def posterior(self, logits: Tensor, rows: Tensor, skill_index: Tensor) -> Tensor:
+        """log p(z | s) of the anchors' own skills, (R,): the mean of exp(logits) over all other
+        rows of the skill, as a share of the sum of such means over the skills.
+
+        A single positive pulls an anchor towards one point of its skill, so that a skill is paid
+        for staying in one place. Here any near row of the skill will do: how far a skill spreads
+        costs nothing, as long as no other is there.
+        """
+        same = skill_index[rows].unsqueeze(1) == skill_index  # (R, B)
+        # Rows of each skill that an anchor is compared with: its own are one fewer.
+        count = occurrences(skill_index, self.num_skills)[skill_index] - same.long()
+        shares = (logits - count.clamp(min=1).log()).scatter(1, rows.unsqueeze(1), -torch.inf)
+        own = shares.masked_fill(~same, -torch.inf).logsumexp(1)
+        # An anchor alone with its skill has no such rows, and is not valid: 0, never -inf.
+        alone = own == -torch.inf
+        return own.where(~alone, 0.0) - shares.logsumexp(1).where(~alone, 0.0)
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:

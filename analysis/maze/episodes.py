@@ -65,7 +65,8 @@ def measures(
     paths: np.ndarray, skill: np.ndarray, maze: str, *, seed: int, mine_steps: int
 ) -> dict[str, float]:
     """Of states (E, T, 2) and the skill of each episode (E,). mi_shuffled is what mi_grid says of
-    as many episodes that know nothing of their skill."""
+    as many episodes that know nothing of their skill. Without steps for MINE, which take a minute,
+    there is no mi_mine."""
     states, steps = paths.reshape(-1, 2), paths.shape[1]
     label, episode = np.repeat(skill, steps), np.repeat(np.arange(len(skill)), steps)
     shuffled = np.random.default_rng(stream_seed(seed, "maze shuffle")).permutation(skill)
@@ -73,7 +74,7 @@ def measures(
         "coverage": coverage(states, maze),
         "entropy_particle": particle_entropy(states),
         "entropy_kl": kl_entropy(states),
-        "mi_mine": mi_mine(states, label, seed=seed, steps=mine_steps),
+        **({"mi_mine": mi_mine(states, label, seed=seed, steps=mine_steps)} if mine_steps else {}),
         "mi_grid": mi_grid(states, label),
         "mi_shuffled": mi_grid(states, np.repeat(shuffled, steps)),
         "separability": separability(states, label, seed=seed, episode=episode),

@@ -56,9 +56,9 @@ def overridden(config: dict[str, Any], directory: str) -> list[str]:
     return [word for word in config["overrides"] if word.partition("=")[0] not in known]
 
 
-def describe(trained: Trained) -> tuple[str, str]:
-    """The run's variant, and the command that makes it."""
-    config, run = trained.config, trained.path.resolve().parent.parent
+def describe(config: dict[str, Any], snapshot: Path) -> tuple[str, str]:
+    """The variant of the run that left a snapshot, and the command that makes it."""
+    run = snapshot.resolve().parent.parent
     placed = run.name == f"seed_{config['seed']}" and (run / "config.yaml").exists()
     overrides = overridden(config, run.parent.name if placed else "")
     groups = {group: config[group]["name"] for group in ("agent", "domain", "preset")}
@@ -85,7 +85,7 @@ def measure_snapshot(trained: Trained, args: argparse.Namespace) -> dict[str, An
     """The row of a snapshot. `commit` is that of the code that trained the run, which only a
     finished one tells, in result.json."""
     config, frame = trained.config, trained.frame
-    variant, command = describe(trained)
+    variant, command = describe(config, trained.path)
     result = read_result(trained.path.resolve().parent.parent) or {}
     values = measures(
         *trained.episodes(args.episodes),

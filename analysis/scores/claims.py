@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from analysis.scores.aggregate import CONFIDENCE, REPS, canonical, drawing, estimate
+
 LEVEL, POWER, MOST = 0.05, 0.8, 1000
 SURE = 10  # a difference of so many of its own errors; beyond it scipy's noncentral t is not exact
 FEWEST = 3  # seeds: the bootstrap of two has hardly any values to draw from
@@ -26,6 +28,16 @@ class Mean(NamedTuple):
     value: float
     low: float
     high: float
+
+
+def mean_of(name: str, scores: np.ndarray, *stream: str) -> Mean:
+    """Of scores (seeds, tasks), with rliable's interval. `stream` names the random numbers that it
+    is drawn with."""
+    with drawing(0, *stream):
+        point, low, high = estimate(
+            canonical(scores), lambda x: np.array([x.mean()]), REPS, CONFIDENCE
+        )
+    return Mean(name, scores.mean(1), float(point[0]), float(low[0]), float(high[0]))
 
 
 def power(difference: float, deviation: float, seeds: int) -> float:
@@ -81,3 +93,20 @@ def interval(mean: Mean) -> str:
     if math.isnan(mean.low):
         return f"{mean.value:.3f}"
     return f"{mean.value:.3f} [{mean.low:.3f}, {mean.high:.3f}]"
+
+
+def reaches(a: Mean, best: Mean, share: float, where: str) -> str:
+    """The claim that A has at least this share of the best, by the interval of the quotient of the
+    two means, both drawn anew; where A is the best itself the quotient is 1."""
+    both = [canonical(each.seeds[:, None]) for each in (a, best)]
+    with drawing(0, "reaches", a.name, best.name, where):
+        found = estimate(both, lambda x, y: np.array([x.mean() / y.mean()]), REPS, CONFIDENCE)
+    value, low, high = (1.0, 1.0, 1.0) if a.name == best.name else (float(x[0]) for x in found)
+    have = min(len(a.seeds), len(best.seeds))
+    verdict = "established" if have >= FEWEST and low >= share else "not established"
+    shown = interval(Mean(a.name, a.seeds, value, low, high))
+    seeds = "seed" if have == 1 else "seeds"
+    return (
+        f"{a.name} reaches {share:g} of the best {where}: **{verdict}** ({shown} of {best.name}'s "
+        f"{best.value:.3f}; {have} {seeds})"
+    )

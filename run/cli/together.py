@@ -71,7 +71,27 @@ def check_data(data: dict[str, Any]) -> None:
             )
 
 
+def check_pixels(config: dict[str, Any]) -> None:
+    """What has been built for pictures, and what for states alone."""
+    if config["learner"]["name"] != "ddpg":
+        raise UserError(
+            f"obs_type=pixels is for learner=ddpg; learner={config['learner']['name']} takes states: "
+            "use obs_type=states, or learner=ddpg"
+        )
+    if config.get("save_replay"):
+        raise UserError("save_replay= keeps states; with obs_type=pixels use save_replay=false")
+    if config.get("data", {}).get("name", "none") != "none":
+        raise UserError("data= holds states; with obs_type=pixels use data=none")
+    if config["replay"]["on_device"] is True:
+        raise UserError(
+            "replay.on_device=true copies states; with obs_type=pixels batches of uint8 are sent: "
+            "use replay.on_device=auto"
+        )
+
+
 def check_together(config: dict[str, Any]) -> None:
+    if config["obs_type"] == "pixels":
+        check_pixels(config)
     repeat = config["action_repeat"]
     for key in (
         "num_train_frames",
@@ -99,8 +119,6 @@ def check_together(config: dict[str, Any]) -> None:
     late = [f for f in config["snapshots"] if f % repeat]
     if late:
         raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")
-    if config["obs_type"] != "states":
-        raise UserError(f"obs_type={config['obs_type']} is not supported yet; use obs_type=states")
     task = config.get("task")
     if task and task["domain"] != config["domain"]["name"]:
         raise UserError(

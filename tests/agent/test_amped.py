@@ -76,6 +76,20 @@ def test_exploration_is_alpha_entropy_plus_beta_novelty(alpha, beta):
         close(metrics["exploration/rnd"], novelty.mean())
 
 
+@pytest.mark.parametrize("transition", ["nstep", "one_step"])
+def test_raw_particles_are_the_states_themselves_and_no_encoder_is_made(transition):
+    words = ("agent.objective.particle=raw", f"agent.objective.transition={transition}")
+    objective, distances = make("alpha=2", "beta=0", *words), []
+    for seed in range(2):
+        batch = make_batch(seed)
+        metrics = objective.update(batch)
+        assert "cpc/loss" not in metrics and "rnd/loss" in metrics
+        states = batch.next_obs if transition == "nstep" else batch.next_obs_1
+        entropy = release_entropy(array(states), distances)
+        close(objective.rewards(batch)[0]["exploration"], 2 * entropy)
+    assert not any("encoder" in name for name, _ in objective.named_parameters())
+
+
 def test_exploration_by_hand():
     objective = make("alpha=2", "beta=3")
     objective._entropy, objective._novelty = (

@@ -675,6 +675,74 @@ def test_the_release_denominator_by_hand():
     assert result.correct.tolist() == [1, 1, 1, 0]
 
 
+def posterior_loop(features, index, matrix, temperature):
+    """log p(z | s) by kernel means, leaving the anchor out; None where it is alone."""
+    result = []
+    for i, f in enumerate(features):
+        means = {}
+        for z in set(index):
+            rows = [j for j in range(len(index)) if j != i and index[j] == z]
+            terms = [math.exp(-quadratic_loop(f, features[j], matrix) / temperature) for j in rows]
+            if terms:
+                means[z] = sum(terms) / len(terms)
+        own = means.get(index[i])
+        result.append(None if own is None else math.log(own / sum(means.values())))
+    return result
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_all_positives_make_the_log_posterior_of_the_skill(gradients):
+    module = contrastive(positive="all", temperature=0.5)
+    module.log_metric.data = 0.5 * normal(4)
+    index = torch.tensor([0, 1, 0, 0, 1, 1, 2, 0, 2, 1, 3])  # the last one is alone with its skill
+    obs = normal(11, 3)
+    with torch.set_grad_enabled(gradients):
+        result = module(obs, index)
+    features = module.head(module.embed(obs)).tolist()
+    expected = posterior_loop(
+        features, index.tolist(), module.log_metric.exp().diag().tolist(), 0.5
+    )
+    assert expected[10] is None and result.valid.tolist() == [True] * 10 + [False]
+    close(result.log_ratio[:10], expected[:10], atol=1e-5)
+    close(result.ratio, result.log_ratio.exp().detach())
+    assert (result.log_ratio <= 0).all()
+
+
+def test_the_log_posterior_by_hand():
+    module = transparent(positive="all")
+    # Anchor 0 at the origin: its skill's rows at squared distances 1 and 4, the other skill's at 1.
+    states = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    result = module(states, torch.tensor([0, 0, 0, 1, 1]))
+    own, other = (math.exp(-1) + math.exp(-4)) / 2, math.exp(-1)
+    close(result.ratio[0], own / (own + other))
+
+
+def test_a_skill_that_spreads_is_paid_as_one_that_stays_if_nobody_else_is_there():
+    """The reason for positive=all: one positive pays a skill for being small, all of them do not."""
+    others = torch.tensor([[0.0, 6.0], [15.0, 6.0]])
+    narrow = torch.zeros(6, 2)
+    wide = torch.tensor([[3.0 * i, 0.0] for i in range(6)])  # nearer to each other than to others
+    index = torch.tensor([0] * 6 + [1] * 2)
+
+    def paid(states, positive):
+        draws = Draws(torch.Generator().manual_seed(5))
+        found = transparent(positive=positive)(torch.cat([states, others]), index, draws)
+        return found.log_ratio[:6].mean().item()
+
+    assert paid(narrow, "all") == pytest.approx(0, abs=1e-3)
+    assert paid(wide, "all") == pytest.approx(0, abs=1e-3)
+    assert paid(narrow, "random") == pytest.approx(0, abs=1e-3)
+    assert paid(wide, "random") < -1
+
+
+def test_an_anchor_alone_with_its_skill_sends_no_broken_gradient():
+    module = contrastive(positive="all")
+    result = module(normal(5, 3), torch.tensor([0, 0, 1, 1, 2]))
+    masked_mean(result.log_ratio, result.valid).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+    assert module.log_metric.grad.abs().sum() > 0
+
+
 def test_a_full_metric_takes_both_halves_of_a_matrix_that_is_not_symmetric():
     matrix = torch.tensor([[1.0, 4.0], [0.0, -2.0]])
     f = torch.tensor([[0.0, 0.0], [1.0, 3.0]])

@@ -183,7 +183,7 @@ def test_the_floor_of_the_information_shuffles_whole_episodes():
 )
 def test_the_command_of_a_row_is_the_one_that_made_its_run(train, cli, shared, domain, agent, more):
     run = load(train(domain, agent, *more))
-    variant, words = measure.describe(run)
+    variant, words = measure.describe(run.config, run.path)
     assert variant == run.path.parts[-4]
     python, script, *overrides = shlex.split(words)
     assert (python, script) == ("python", "pretrain.py")
@@ -204,10 +204,10 @@ def test_the_command_of_a_row_is_the_one_that_made_its_run(train, cli, shared, d
 
 def test_a_run_that_kept_no_words_has_those_in_the_name_of_its_directory(train):
     run = load(train("tree_maze", "diayn", "learner.entropy_weight=0.5", "seed=4"))
-    variant, command = measure.describe(run)
+    variant, command = measure.describe(run.config, run.path)
     assert "learner.entropy_weight=0.5" in run.config["overrides"] and "weight=0.5" in command
     old = {key: value for key, value in run.config.items() if key != "overrides"}
-    before = measure.describe(run._replace(config=old))
+    before = measure.describe(old, run.path)
     assert before[0] == variant and sorted(before[1].split()) == sorted(command.split())
 
 

@@ -106,6 +106,8 @@ def test_a_figure_needs_exactly_the_runs_of_its_caption():
         "maze_projection",
         "maze_contrast",
         "maze_tuning",
+        "maze_balance",
+        "balance_search",
     }
     for each in found.values():
         figure.check(each)

@@ -1,0 +1,242 @@
+"""The page of the audit: tables, claims and a figure from the rows, whatever there is of them.
+
+A setting is a point: coverage, and information in shares of log n. Its area is the product of the
+two, the hypervolume that it dominates alone. The front of the tuned sum is the settings `sum
+<share>`; the tuned sum is the one of them with the largest mean area in both mazes. It is chosen on the
+same rows that it is then judged by, which favours it.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.palette import colours
+from analysis.scores.aggregate import matrices, probability_of_improvement
+from analysis.scores.claims import Mean, interval, mean_of, reaches, sentence
+from analysis.scores.figures import canvas, save
+from analysis.scores.fronts import with_interval
+from analysis.scores.seeds import interval as seed_interval
+from analysis.text import markdown_table
+from utils import UserError, write_text
+
+FRONT = "sum "  # how the names of the tuned sum's settings begin
+OURS, PAPERS = "amped_plus", "amped"
+AIMS = {"coverage": 0.97, "mi_grid": 0.95}  # shares of the best that amped_plus is meant to reach
+WORDS = {"coverage": "coverage", "mi_grid": "information"}
+
+Cells = dict[str, dict[str, np.ndarray]]  # domain -> setting -> (seeds, 2)
+
+
+def prepared(rows: pd.DataFrame) -> pd.DataFrame:
+    """With each run's point and area; one size only, or a longer run would be held against a
+    shorter one."""
+    if rows.empty:
+        raise UserError("there are no rows yet; python -m analysis.balance run makes them")
+    sizes = rows.groupby("domain")["env_steps"].unique()
+    for domain, found in sizes.items():
+        if len(found) > 1:
+            raise UserError(
+                f"{domain} has runs of {' and '.join(map(str, sorted(found)))} steps, which cannot be "
+                "compared; give --rows a file of one size"
+            )
+    information = rows["mi_grid"] / np.log(rows["skills"].astype(float))
+    return rows.assign(information=information, area=rows["coverage"] * information)
+
+
+def cells_of(rows: pd.DataFrame) -> Cells:
+    return {
+        str(domain): {
+            str(setting): runs[["coverage", "information"]].to_numpy(float)
+            for setting, runs in part.groupby("setting", sort=False)
+        }
+        for domain, part in rows.groupby("domain", sort=False)
+    }
+
+
+def mean_in(rows: pd.DataFrame, domain: str, setting: str, measure: str) -> Mean:
+    runs = rows[(rows["domain"] == domain) & (rows["setting"] == setting)]
+    seeds = runs[measure].to_numpy(float)
+    bounds = seed_interval(seeds) if len(seeds) > 1 else (math.nan, math.nan)
+    return Mean(setting, seeds, float(seeds.mean()), *bounds)
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+def table(rows: pd.DataFrame, domain: str) -> str:
+    settings = rows[rows["domain"] == domain]["setting"].unique()
+    lines = []
+    for setting in settings:
+        means = [mean_in(rows, domain, setting, m) for m in ("coverage", "mi_grid", "area")]
+        lines.append([setting, str(len(means[0].seeds)), *map(interval, means)])
+    head = ["setting", "seeds", "coverage", "information (nats)", "area"]
+    return markdown_table(head, lines, right_from=1)
+
+
+def volumes(cells: Cells) -> str:
+    """The hypervolume of the tuned sum's front, and with each other setting beside it."""
+    lines = []
+    names = dict.fromkeys(name for found in cells.values() for name in found)
+    for name in ("", *(name for name in names if not name.startswith(FRONT))):
+        line = [f"with {name}" if name else "the tuned sum's front"]
+        for found in cells.values():
+            front = {key: runs for key, runs in found.items() if key.startswith(FRONT)}
+            if front and (not name or name in found):
+                runs = {**front, name: found[name]} if name else front
+                line.append(interval(Mean(name, np.zeros(0), *with_interval(runs))))
+            else:
+                line.append("")
+        lines.append(line)
+    return markdown_table(["hypervolume", *cells], lines, right_from=1)
+
+
+# ------------------------------------------------------------------------------------------- claims
+
+
+def tuned_sum(areas: dict[str, np.ndarray]) -> str | None:
+    """The share with the largest mean area over the mazes; None where no share is complete."""
+    front = {name: runs.mean() for name, runs in areas.items() if name.startswith(FRONT)}
+    return max(front, key=lambda name: front[name]) if front else None
+
+
+def claims(rows: pd.DataFrame) -> tuple[list[str], str, list[str]]:
+    """Sentences, the table of probabilities, and what is missing, in words."""
+    domains = list(rows["domain"].unique())
+    scores = rows.rename(columns={"setting": "method", "domain": "task", "area": "score"})
+    areas, gaps = matrices(scores, domains, normalize=False)
+    sentences, where = [], f"in area over {' and '.join(domains)}"
+    means = {name: mean_of(name, runs, "audit", name) for name, runs in areas.items()}
+    against = tuned_sum(areas)
+    probabilities = ""
+    if against is not None:
+        others = [name for name in areas if name != against]
+        sentences += [sentence(means[name], means[against], where) for name in others]
+        found = probability_of_improvement(areas, [(name, against) for name in others], seed=0)
+        lines = [
+            [row["x"], interval(Mean(row["x"], np.zeros(0), row["value"], row["low"], row["high"]))]
+            for row in found.to_dict("records")
+        ]
+        head = ["setting", f"chance of a larger area than {against}"]
+        probabilities = markdown_table(head, lines, right_from=1)
+    if OURS in means:
+        sentences += [
+            sentence(means[OURS], means[name], where)
+            for name in means
+            if name != OURS and not name.startswith(FRONT)
+        ]
+        sentences += aims(rows, domains)
+    return sentences, probabilities, gaps
+
+
+def aims(rows: pd.DataFrame, domains: list[str]) -> list[str]:
+    """Whether amped_plus, and the paper's beside it, have almost the best of both."""
+    sentences = []
+    for domain in domains:
+        settings = list(rows[rows["domain"] == domain]["setting"].unique())
+        for measure, share in AIMS.items():
+            means = {name: mean_in(rows, domain, name, measure) for name in settings}
+            best = max(means.values(), key=lambda mean: mean.value)
+            sentences += [
+                reaches(means[name], best, share, f"{WORDS[measure]} in {domain}")
+                for name in (OURS, PAPERS)
+                if name in means
+            ]
+    return sentences
+
+
+# ------------------------------------------------------------------------------------------- figure
+
+
+def draw(rows: pd.DataFrame):
+    """A panel per maze: means with intervals; the tuned sum's settings are joined in the order of
+    their shares."""
+    domains = list(rows["domain"].unique())
+    figure, axes = canvas(1, len(domains), width=4.6, height=3.9)
+    settings = list(rows["setting"].unique())
+    others = [name for name in settings if not name.startswith(FRONT)]
+    paint = colours(others)
+    for axis, domain in zip(axes[0], domains, strict=True):
+        skills = rows[rows["domain"] == domain]["skills"].iloc[0]
+        there = set(rows[rows["domain"] == domain]["setting"])
+        front = sorted(name for name in settings if name.startswith(FRONT) and name in there)
+        points = {
+            name: [mean_in(rows, domain, name, m) for m in ("coverage", "mi_grid")]
+            for name in (*front, *(name for name in others if name in there))
+        }
+        for number, (name, (x, y)) in enumerate(points.items()):
+            of_front = name in front
+            colour = "0.35" if of_front else paint[name]
+            spans = {
+                key: None
+                if math.isnan(mean.low)
+                else [[max(mean.value - mean.low, 0)], [max(mean.high - mean.value, 0)]]
+                for key, mean in (("xerr", x), ("yerr", y))
+            }
+            axis.errorbar(
+                x.value,
+                y.value,
+                fmt="." if of_front else MARKERS[number % len(MARKERS)],
+                color=colour,
+                markersize=6,
+                elinewidth=0.8,
+                label="_" if of_front else name,
+                **spans,
+            )
+            if of_front:
+                axis.annotate(name.removeprefix(FRONT), (x.value, y.value), fontsize=7)
+        line = [[mean.value for mean in points[name]] for name in front]
+        if line:
+            axis.plot(*zip(*line, strict=True), color="0.35", linewidth=1, label="sum, by share")
+        axis.axhline(math.log(skills), color="0.7", linestyle="--", linewidth=1)
+        axis.set(title=f"{domain}, {skills} skills", xlabel="coverage")
+    axes[0][0].set_ylabel("information about the skill (nats)")
+    handles = {}
+    for axis in axes[0]:
+        handles |= {label: h for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=7
+    )
+    return figure
+
+
+MARKERS = "osD^v<>PXp*hH"
+
+
+# --------------------------------------------------------------------------------------------- page
+
+
+def page(rows: pd.DataFrame) -> str:
+    rows = prepared(rows)
+    sentences, probabilities, gaps = claims(rows)
+    steps = ", ".join(
+        f"{domain} {part['env_steps'].iloc[0]:,}"
+        for domain, part in rows.groupby("domain", sort=False)
+    )
+    parts = [
+        "# Balance in the mazes",
+        f"`python -m analysis.balance show`. Environment steps: {steps}. Means over seeds with 95 % "
+        "intervals; area is coverage times information in shares of log n.",
+    ]
+    for domain in rows["domain"].unique():
+        skills = rows[rows["domain"] == domain]["skills"].iloc[0]
+        parts += [f"## {domain}, {skills} skills", table(rows, domain)]
+    parts += ["## Hypervolume", volumes(cells_of(rows))]
+    if probabilities:
+        parts += ["## Probability of improvement over the tuned sum", probabilities]
+    parts += ["## Claims", "\n".join(f"- {each}" for each in sentences)]
+    if gaps:
+        parts.append("Missing: " + "; ".join(gaps) + ".")
+    return "\n\n".join(parts) + "\n"
+
+
+def write_page(rows: pd.DataFrame, out: Path) -> None:
+    """out.md, out.png and out.pdf."""
+    text = page(rows)
+    write_text(out.with_suffix(".md"), text)
+    save(draw(prepared(rows)), out)
+    print(text, end="")
+    print(f"written: {out}.{{md,png,pdf}}")
