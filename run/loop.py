@@ -15,10 +15,19 @@ from run import data
 from run.directory import RunDirectory
 from run.evaluation import Evaluator
 from run.logger import Logger
+from run.longer import revived
 from run.parts import Parts, require_finite
 from run.results import summary
 from run.signals import BrokenOff, stops_go_to
-from utils import Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
+from utils import (
+    Interrupted,
+    NotFinite,
+    UserError,
+    load_weights,
+    save_snapshot,
+    weights,
+    write_atomic,
+)
 
 TRAINING_EPISODES = 10  # whose choices are kept at the end
 
@@ -78,6 +87,8 @@ class Runner:
         if (checkpoint := self.directory.load_checkpoint()) is not None:
             self.load_state_dict(checkpoint)
             print(f"continuing at frame {self.frame:,}", flush=True)
+        elif (earlier := revived(self.directory, self.parts.memory)) is not None:
+            self._revive(earlier)
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
         self.resumed_offline = self.offline
         progress: Any = tqdm(
@@ -107,6 +118,23 @@ class Runner:
             ) from None
         self._keep_choices()
         return self._result()
+
+    def _revive(self, state: dict[str, Any]) -> None:
+        """Go on where a shorter pre-training ended, from its snapshot and its data (run/longer.py)."""
+        p, snapshot = self.parts, state["snapshot"]
+        for module, name in ((p.learner, "learner"), (p.objective, "objective")):
+            load_weights(module, snapshot[name])
+        p.learner.set_extra_state(snapshot["optimizers"])
+        p.objective.set_extra_state(snapshot["objective_optimizers"])
+        p.experience.load_state_dict(state["memory"])
+        self.logger.go_on(state["logs"])
+        self.step = state["step"]
+        self.info = {**self.info, "revived_at": self.frame}
+        print(
+            f"continuing at frame {self.frame:,} from a snapshot and its data: weights, moments and "
+            "transitions go on, the episode and the random streams start anew; not bit for bit",
+            flush=True,
+        )
 
     def _learn_offline(self) -> None:
         """Before the first frame: updates on the data of the pre-training alone."""
@@ -276,8 +304,18 @@ class Runner:
             objective=weights(p.objective),
             skills=weights(p.skills.network) if p.skills.network else {},
             settled=None if (skill := p.skills.settled()) is None else skill.tolist(),
-            optimizers=p.learner.get_extra_state() if self.config.get("save_replay") else {},
+            **self._moments(),
         )
+
+    def _moments(self) -> dict[str, Any]:
+        """Of the optimisers, for whoever goes on from the snapshot with the data beside it."""
+        if not self.config.get("save_replay"):
+            return {"optimizers": {}}
+        p = self.parts
+        return {
+            "optimizers": p.learner.get_extra_state(),
+            "objective_optimizers": p.objective.get_extra_state(),
+        }
 
     def _save_replay(self) -> None:
         p = self.parts
@@ -316,6 +354,7 @@ class Runner:
             "episode_return": self.episode_return,
             "episodes": self.episodes,
             "wall_seconds": time.monotonic() - self.started,
+            "revived_at": self.info.get("revived_at", 0),
         }
 
     def _env_state(self) -> dict[str, Any] | None:
@@ -332,6 +371,8 @@ class Runner:
         for name in ("step", "episode_return", "episodes", "wall_seconds"):
             setattr(self, name, state[name])
         self.offline = state.get("offline", 0)  # checkpoints from before there was such a thing
+        if state.get("revived_at"):
+            self.info = {**self.info, "revived_at": state["revived_at"]}
         self._restore_env(state["env"])
 
     def _restore_env(self, state: dict[str, Any] | None) -> None:
