@@ -2,8 +2,8 @@
 
 A setting is a point: coverage, and information in shares of log n. Its area is the product of the
 two, the hypervolume that it dominates alone. The front of the tuned sum is the settings `sum
-<share>`; the tuned sum is the one of them with the largest mean area in both mazes. It is chosen on the
-same rows that it is then judged by, which favours it.
+<share>`; the tuned sum is the one of them with the largest mean area in the mazes that are spoken of. It
+is chosen on the same rows that it is then judged by, which favours it.
 """
 
 from __future__ import annotations
@@ -103,48 +103,64 @@ def tuned_sum(areas: dict[str, np.ndarray]) -> str | None:
     return max(front, key=lambda name: front[name]) if front else None
 
 
-def claims(rows: pd.DataFrame) -> tuple[list[str], str, list[str]]:
-    """Sentences, the table of probabilities, and what is missing, in words."""
-    domains = list(rows["domain"].unique())
+def claims(rows: pd.DataFrame, domains: list[str]) -> list[str]:
+    """One section: a sentence per claim about these mazes, the table of probabilities, and what is
+    missing."""
     scores = rows.rename(columns={"setting": "method", "domain": "task", "area": "score"})
+    scores = scores[scores["task"].isin(domains)]
     areas, gaps = matrices(scores, domains, normalize=False)
-    sentences, where = [], f"in area over {' and '.join(domains)}"
+    where = f"in area in {' and '.join(domains)}"
     means = {name: mean_of(name, runs, "audit", name) for name, runs in areas.items()}
-    against = tuned_sum(areas)
-    probabilities = ""
+    others = [name for name in means if not name.startswith(FRONT)]
+    against, sentences, parts = tuned_sum(areas), [], []
     if against is not None:
-        others = [name for name in areas if name != against]
         sentences += [sentence(means[name], means[against], where) for name in others]
-        found = probability_of_improvement(areas, [(name, against) for name in others], seed=0)
-        lines = [
-            [row["x"], interval(Mean(row["x"], np.zeros(0), row["value"], row["low"], row["high"]))]
-            for row in found.to_dict("records")
-        ]
-        head = ["setting", f"chance of a larger area than {against}"]
-        probabilities = markdown_table(head, lines, right_from=1)
+        judged = [name for name in others if min(len(areas[name]), len(areas[against])) > 1]
+        if judged:
+            parts.append(probabilities(areas, judged, against))
     if OURS in means:
-        sentences += [
-            sentence(means[OURS], means[name], where)
-            for name in means
-            if name != OURS and not name.startswith(FRONT)
-        ]
-        sentences += aims(rows, domains)
-    return sentences, probabilities, gaps
+        sentences += [sentence(means[OURS], means[name], where) for name in others if name != OURS]
+    for domain in domains:
+        sentences += aims(rows, domain) if len(domains) == 1 else []
+    parts.insert(0, "\n".join(f"- {each}" for each in sentences))
+    if lacking := shortened(gaps):
+        parts.append("Missing: " + "; ".join(lacking) + ".")
+    return parts
 
 
-def aims(rows: pd.DataFrame, domains: list[str]) -> list[str]:
+def probabilities(areas: dict[str, np.ndarray], names: list[str], against: str) -> str:
+    """Of settings with at least two seeds: one run is larger or is not, which is no probability."""
+    found = probability_of_improvement(areas, [(name, against) for name in names], seed=0)
+    lines = [
+        [row["x"], interval(Mean(row["x"], np.zeros(0), row["value"], row["low"], row["high"]))]
+        for row in found.to_dict("records")
+    ]
+    return markdown_table(
+        ["setting", f"chance of a larger area than {against}"], lines, right_from=1
+    )
+
+
+def shortened(gaps: list[str]) -> list[str]:
+    """Gaps with the same words after the name of their setting as one."""
+    groups: dict[str, list[str]] = {}
+    for gap in gaps:
+        name, _, words = gap.partition(": ")
+        groups.setdefault(words, []).append(name)
+    return [f"{words} ({', '.join(names)})" for words, names in groups.items()]
+
+
+def aims(rows: pd.DataFrame, domain: str) -> list[str]:
     """Whether amped_plus, and the paper's beside it, have almost the best of both."""
     sentences = []
-    for domain in domains:
-        settings = list(rows[rows["domain"] == domain]["setting"].unique())
-        for measure, share in AIMS.items():
-            means = {name: mean_in(rows, domain, name, measure) for name in settings}
-            best = max(means.values(), key=lambda mean: mean.value)
-            sentences += [
-                reaches(means[name], best, share, f"{WORDS[measure]} in {domain}")
-                for name in (OURS, PAPERS)
-                if name in means
-            ]
+    settings = list(rows[rows["domain"] == domain]["setting"].unique())
+    for measure, share in AIMS.items():
+        means = {name: mean_in(rows, domain, name, measure) for name in settings}
+        best = max(means.values(), key=lambda mean: mean.value)
+        sentences += [
+            reaches(means[name], best, share, f"{WORDS[measure]} in {domain}")
+            for name in (OURS, PAPERS)
+            if name in means
+        ]
     return sentences
 
 
@@ -211,26 +227,23 @@ MARKERS = "osD^v<>PXp*hH"
 
 def page(rows: pd.DataFrame) -> str:
     rows = prepared(rows)
-    sentences, probabilities, gaps = claims(rows)
+    domains = list(rows["domain"].unique())
     steps = ", ".join(
-        f"{domain} {part['env_steps'].iloc[0]:,}"
-        for domain, part in rows.groupby("domain", sort=False)
+        f"{domain} {rows[rows['domain'] == domain]['env_steps'].iloc[0]:,}" for domain in domains
     )
     parts = [
         "# Balance in the mazes",
         f"`python -m analysis.balance show`. Environment steps: {steps}. Means over seeds with 95 % "
-        "intervals; area is coverage times information in shares of log n.",
+        "intervals; area is coverage times information in shares of log n. The tuned sum is the share "
+        "with the largest mean area, chosen on these same rows, which favours it.",
     ]
-    for domain in rows["domain"].unique():
+    for domain in domains:
         skills = rows[rows["domain"] == domain]["skills"].iloc[0]
-        parts += [f"## {domain}, {skills} skills", table(rows, domain)]
+        parts += [f"## {domain}, {skills} skills", table(rows, domain), *claims(rows, [domain])]
+    if len(domains) > 1:
+        parts += [f"## {' and '.join(domains)}", *claims(rows, domains)]
     parts += ["## Hypervolume", volumes(cells_of(rows))]
-    if probabilities:
-        parts += ["## Probability of improvement over the tuned sum", probabilities]
-    parts += ["## Claims", "\n".join(f"- {each}" for each in sentences)]
-    if gaps:
-        parts.append("Missing: " + "; ".join(gaps) + ".")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def write_page(rows: pd.DataFrame, out: Path) -> None:
