@@ -210,6 +210,30 @@ def test_stacks_are_those_of_dm_controls_own_renderer_bit_for_bit(gl, tmp_path):
         assert (np.diff(ours.astype(int), axis=0) != 0).any((1, 2, 3)).all()
 
 
+BY_TURNS = """
+import sys, numpy as np, envs
+env, other = envs.make("walker_flip", seed=3), envs.make("jaco_reach_top_left", seed=3)
+env.reset(), other.reset()
+from dm_control._render import base
+from envs.render import Renderer
+renderers = [Renderer(84, 84, shadows=True), Renderer(48, 48)]
+def theirs(env):
+    return env.unwrapped.physics.render(84, 84, camera_id=0).copy()
+alone = [theirs(env), theirs(other)]
+for _ in range(3):
+    ours = [renderer.frame(env) for renderer in renderers]
+    assert not base._CURRENT_CONTEXT_FOR_THREAD  # so that dm_control makes its own current again
+    np.testing.assert_array_equal(theirs(env), alone[0])
+    np.testing.assert_array_equal(ours[0], alone[0])
+    renderers[1].frame(other)
+    np.testing.assert_array_equal(theirs(other), alone[1])
+"""
+
+
+def test_dm_controls_renderer_and_ours_can_take_turns_in_one_process(gl):
+    python(BY_TURNS, MUJOCO_GL=gl)
+
+
 def test_shadows_change_the_pictures(gl):
     seen = []
     for shadows in (True, False):

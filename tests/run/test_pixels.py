@@ -3,6 +3,8 @@
 They play the dummy environment, which draws itself: no OpenGL is needed.
 """
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -11,12 +13,13 @@ from agent.policy import load_policy
 from envs import RenderSettings
 from frame_replay import FrameReplay
 from run import build
+from run.cli.schema import flatten
 from run.evaluation import Lane
 from run.play import evaluate
 from tests.kit.cli import assert_same_run, rows
 from tests.kit.configs import AGENTS, PRETRAINED, composed
 from tests.kit.runs import stop_at, undocumented
-from utils import load_snapshot
+from utils import ROOT, load_snapshot
 
 DUMMY = ("obs_type=pixels", "domain.primal_task=dummy")
 TASK = ("obs_type=pixels", "task=walker_run", "task.env=dummy")
@@ -154,6 +157,16 @@ def test_urlbs_settings_are_the_papers_preset_and_states_stay_as_they_were(prese
     states = composed("pretrain", f"preset={preset}")
     assert states["action_repeat"] == 1 and states["learner"]["layers"] == 1
     assert states["learner"]["batch_size"] == states["preset"]["ddpg"]["batch_size"]
+
+
+def test_the_register_of_pixels_is_what_the_paper_preset_composes_to():
+    config = flatten(composed("pretrain", "obs_type=pixels"))
+    rows = re.findall(r"^\| (P\d+) \| (.+) \|$", (ROOT / "docs/fidelity.md").read_text(), re.M)
+    assert [number for number, _ in rows] == [f"P{n}" for n in range(1, len(rows) + 1)]
+    assert len(rows) == 13
+    for number, row in rows:
+        _, key, _, _, default, _ = row.split(" | ")
+        assert str(config[key.strip("`")]).lower() == default, number
 
 
 def test_pretrained_agents_are_all_there():
