@@ -201,11 +201,7 @@ def measure(repeats: int, preset: str = PRESET, calls: int = 1) -> dict[str, dic
         repeats,
         calls,
     ) | interleaved(
-        {
-            "ddpg": ddpg,
-            "plain": lambda: plain.update(memory.sample(count)),
-            "amped": amped,
-        },
+        {"ddpg": ddpg, "plain": lambda: plain.update(memory.sample(count)), "amped": amped},
         repeats,
         calls,
     )

@@ -20,7 +20,10 @@ def test_columns_are_moments_and_rows_the_frames_of_a_stack(cli, run_main, tmp_p
     assert picture.shape == (3 * side + 2 * GAP, 4 * side + 3 * GAP, 3)
     middle = side // 2
     steps = [
-        [int(picture[row * (side + GAP) + middle, column * (side + GAP) + middle, 0]) for column in range(4)]
+        [
+            int(picture[row * (side + GAP) + middle, column * (side + GAP) + middle, 0])
+            for column in range(4)
+        ]
         for row in range(3)
     ]
     # Episodes of five steps, two at a time: observations after 0, 2, 4 and 5 of them.
