@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 DEPTH, NODES = 32, 100_000  # of nested lists and mappings; a run's own have 5 and some hundreds
 
@@ -101,6 +101,16 @@ class TaskPart(Named):
     env: Word
 
 
+class RenderPart(Record):
+    size: Annotated[int, Field(ge=17, le=1024)]
+    stack: Annotated[int, Field(ge=1, le=100)]
+
+
+class PixelPart(Record):
+    channels: Annotated[int, Field(ge=1, le=2**16)]
+    feature_dim: Annotated[int, Field(ge=1, le=2**16)]
+
+
 class SnapshotConfig(Record):
     phase: Phase
     seed: Whole
@@ -113,6 +123,15 @@ class SnapshotConfig(Record):
     variant: Word | None = None
     task: TaskPart | None = None
     overrides: list[Word] = []
+    obs_type: Literal["states", "pixels"] = "states"
+    render: RenderPart | None = None
+    pixels: PixelPart | None = None
+
+    @model_validator(mode="after")
+    def pixels_say_how_they_are_seen(self) -> SnapshotConfig:
+        if self.obs_type == "pixels" and (self.render is None or self.pixels is None):
+            raise ValueError("obs_type=pixels without render and pixels")
+        return self
 
 
 class Spec(Record):

@@ -12,6 +12,7 @@ import torch
 
 from agent import zoo
 from agent.keys import arguments, keys_of
+from agent.learners.ddpg import _under
 from agent.learners.policies import POLICIES
 from agent.parts.draws import Draws
 from agent.parts.networks import Actor
@@ -182,10 +183,6 @@ def encoder_of(config: dict[str, Any], spec: Mapping[str, int]) -> Encoder:
     """The encoder of a snapshot, without its weights."""
     size = config["render"]["size"]
     return Encoder(Images((spec["obs_dim"] // size**2, size, size), config["pixels"]["channels"]))
-
-
-def _under(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): v for name, v in state.items() if name.startswith(prefix)}
 
 
 def actor_prefix(config: dict[str, Any]) -> str:

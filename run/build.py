@@ -361,8 +361,8 @@ def make_parts(
         with fitting(config["snapshot"] or "the snapshot"):
             learner.warm_start(snapshot["learner"], snapshot.get("optimizers"))
     sight = None
-    if isinstance(learner, DDPG) and learner.encoder is not None:
-        sight = Sight(learner, Draws(rng.torch("sight"), device))
+    if isinstance(learner, DDPG) and isinstance(memory, FrameReplay):
+        sight = Sight(learner, memory, Draws(rng.torch("sight"), device))
     return Parts(env, eval_envs, skills, learner, objective, memory, rng, sight)
 
 

@@ -49,7 +49,7 @@ class Parts:
     @property
     def to_choose_by(self) -> Any:
         """The same for whoever chooses skills: batches of features where the agent sees pixels."""
-        return self.experience if self.sight is None else self.sight.of(self.experience)
+        return self.experience if self.sight is None else self.sight
 
     @property
     def choices(self) -> dict[str, str]:

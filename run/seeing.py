@@ -12,6 +12,7 @@ from agent.parts.draws import Draws
 from agent.parts.pixels import Images, PixelSettings
 from agent.skills.sources import SkillSource
 from envs import RenderSettings
+from replay_buffer import ReplayBuffer
 
 
 def sees_pixels(config: dict[str, Any]) -> bool:
@@ -47,15 +48,11 @@ class Sight:
     keep recent states. They get features and know of no pictures."""
 
     learner: DDPG
+    memory: ReplayBuffer
     draws: Draws  # of the shift in their batches
-    memory: Any = None
-
-    def of(self, memory: Any) -> Sight:
-        """The memory, whose batches are seen."""
-        self.memory = memory
-        return self
 
     def __len__(self) -> int:
+        """How much there is to sample from."""
         return len(self.memory)
 
     def sample(self, batch_size: int) -> Any:

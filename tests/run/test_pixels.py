@@ -19,7 +19,7 @@ from run.play import evaluate
 from tests.kit.cli import assert_same_run, rows
 from tests.kit.configs import AGENTS, PRETRAINED, composed
 from tests.kit.runs import stop_at, undocumented
-from utils import ROOT, load_snapshot
+from utils import ROOT, UserError, load_snapshot, save_torch
 
 DUMMY = ("obs_type=pixels", "domain.primal_task=dummy")
 TASK = ("obs_type=pixels", "task=walker_run", "task.env=dummy")
@@ -127,6 +127,20 @@ def test_a_policy_acts_on_pictures_and_gets_its_runs_own_returns(cli, skills):
     assert f"{found.mean:.4f}" == f"{float(last['return_mean']):.4f}"
     with pytest.raises(ValueError, match="9, 24, 24"):
         policy.act(np.zeros(5, np.float32))
+
+
+@pytest.mark.parametrize(
+    "change", [{"render": None}, {"render": {"size": 10**9, "stack": 3}}, {"pixels": {}}]
+)
+def test_a_snapshot_that_does_not_say_what_it_saw_is_refused_in_one_line(cli, change):
+    assert cli("finetune", "agent=ddpg", *TASK).code == 0
+    (path,) = cli.root.glob("finetune/**/snapshots/*.pt")
+    payload = load_snapshot(path)
+    payload["config"] |= change
+    save_torch(path, payload)
+    with pytest.raises(UserError) as error:
+        load_policy(path)
+    assert "\n" not in str(error.value)
 
 
 def test_an_evaluation_measures_states_not_pictures():
