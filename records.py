@@ -1,4 +1,5 @@
-"""What the files of a run must hold, one schema for each kind: result.json, config.yaml, a snapshot.
+"""What the files of a run must hold, one schema for each kind: result.json, config.yaml, a snapshot,
+replay.pt, and the tables that commands hand to each other.
 
 Files are passed around between people, so a reader checks before it believes (run/files.py and
 utils.load_snapshot do). A schema names what some command relies on; a file may hold more.
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 DEPTH, NODES = 32, 100_000  # of nested lists and mappings; a run's own have 5 and some hundreds
 
 Whole = Annotated[int, Field(ge=0, le=10**15)]
 Dim = Annotated[int, Field(ge=0, le=10**6)]
 Word = Annotated[str, Field(max_length=1000)]
+SomeWord = Annotated[str, Field(min_length=1, max_length=1000)]
 Phase = Literal["pretrain", "finetune"]
 
 
@@ -99,6 +101,16 @@ class TaskPart(Named):
     env: Word
 
 
+class RenderPart(Record):
+    size: Annotated[int, Field(ge=17, le=1024)]
+    stack: Annotated[int, Field(ge=1, le=100)]
+
+
+class PixelPart(Record):
+    channels: Annotated[int, Field(ge=1, le=2**16)]
+    feature_dim: Annotated[int, Field(ge=1, le=2**16)]
+
+
 class SnapshotConfig(Record):
     phase: Phase
     seed: Whole
@@ -111,6 +123,15 @@ class SnapshotConfig(Record):
     variant: Word | None = None
     task: TaskPart | None = None
     overrides: list[Word] = []
+    obs_type: Literal["states", "pixels"] = "states"
+    render: RenderPart | None = None
+    pixels: PixelPart | None = None
+
+    @model_validator(mode="after")
+    def pixels_say_how_they_are_seen(self) -> SnapshotConfig:
+        if self.obs_type == "pixels" and (self.render is None or self.pixels is None):
+            raise ValueError("obs_type=pixels without render and pixels")
+        return self
 
 
 class Spec(Record):
@@ -150,6 +171,35 @@ class Row(Record):
     dirty: Word = ""
     torch: Word = ""
     config_hash: Word = ""
+
+
+class Adapted(Record):
+    """A line of what python -m analysis.adapt writes, whose cells are texts."""
+
+    model_config = ConfigDict(strict=False, extra="allow", allow_inf_nan=False)
+    method: SomeWord
+    protocol: SomeWord
+    agent: SomeWord
+    domain: SomeWord
+    task: SomeWord
+    seed: Whole
+    frame: Whole
+    return_mean: float
+    normalised: float
+    pretrain_frames: Whole
+    commit: Word
+    command: Word
+
+
+class Replay(Record):
+    """The payload of replay.pt, but for its columns (run/data.py checks those)."""
+
+    tasks: list[Word]
+    env: Word
+    one_hot: bool
+    frame: Whole
+    action_repeat: Annotated[int, Field(ge=1, le=10**6)]
+    columns: dict[Word, Any]
 
 
 def wrong(schema: type[Record], value: object) -> str:

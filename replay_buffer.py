@@ -18,7 +18,7 @@ from utils import Share, UserError
 class Batch(NamedTuple):
     """B transitions. `skill` is the one under which `action` was chosen."""
 
-    obs: Tensor  # (B, obs_dim)
+    obs: Tensor  # (B, obs_dim), of pixels (B, channels, rows, columns) uint8
     action: Tensor  # (B, action_dim)
     reward: Tensor  # (B, 1) discounted sum of n rewards
     discount: Tensor  # (B, 1) gamma^n times the environment's discounts: 0 past a true terminal
@@ -34,6 +34,8 @@ class ReplayBuffer:
     An episode of L steps takes L + 1 rows; the last one holds only the final observation.
     Observations are stored once, so a million walker rows take 0.15 GB.
     """
+
+    stack = 1  # rows that an observation is read from (frame_replay.py)
 
     def __init__(
         self,
@@ -52,9 +54,9 @@ class ReplayBuffer:
         tasks: int = 0,
         physics: int = 0,
     ):
-        if capacity <= nstep + 1:
+        if capacity <= (most := nstep + self.stack):
             raise UserError(
-                f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {nstep + 2} or more"
+                f"replay.capacity={capacity} is too small for nstep={nstep}; it needs {most + 1} or more"
             )
         self.legacy_skill, self.running_episode = skill_index == "legacy", running_episode
         self.capacity = capacity
@@ -126,7 +128,8 @@ class ReplayBuffer:
         """The episode that ended at the head may be drawn from now on: every start of it that the
         ring still has. The public codes store whole episodes."""
         length = int(self.fields["episode_step"][self.head])
-        for back in range(self.nstep, min(length, self.capacity - 1) + 1):
+        oldest = length if length < self.capacity else self.capacity - self.stack
+        for back in range(self.nstep, oldest + 1):
             self._mark((self.head - back) % self.capacity, True)
 
     def _place(self, obs: np.ndarray, episode_step: int, physics: np.ndarray | None) -> None:
@@ -166,6 +169,10 @@ class ReplayBuffer:
         # The public code pairs the action with the skill of the step before.
         return np.where(self.fields["episode_step"][rows] > 0, (rows - 1) % self.capacity, rows)
 
+    def _seen(self, rows: np.ndarray) -> np.ndarray:
+        """The observations of these rows."""
+        return self.fields["obs"].take(rows, 0)
+
     def gather(self, rows: np.ndarray) -> Batch:
         f, n = self.fields, self.nstep
         steps = [rows, *((rows + i) % self.capacity for i in range(1, n + 1))]  # n + 1 of (B,)
@@ -175,13 +182,13 @@ class ReplayBuffer:
             reward += discount * f["reward"].take(at, 0)
             discount *= np.float32(self.gamma) * f["discount"].take(at, 0)
         arrays = (
-            f["obs"].take(rows, 0),
+            self._seen(rows),
             f["action"].take(rows, 0),
             reward,
             discount,
-            f["obs"].take(steps[n], 0),
+            self._seen(steps[n]),
             f["skill"].take(self._acted(rows), 0).astype(np.float32),
-            f["obs"].take(steps[1], 0),
+            self._seen(steps[1]),
         )
         return Batch(*(torch.from_numpy(a).to(self.device, non_blocking=True) for a in arrays))
 

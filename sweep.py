@@ -3,16 +3,24 @@
     python sweep.py experiment=NAME cluster=local|slurm action=plan|run|status|cancel (--help)
 
 Each run is an ordinary run of pretrain.py or finetune.py, a fine-tuning after its own pre-training.
-The same command again runs what is missing, unfinished or failed, and nothing else.
+The same command again runs what is missing, unfinished or failed, and nothing else. rows=FILE.csv leaves
+out what has its row there, so that a long study goes on where another machine stopped.
 """
 
 from __future__ import annotations
 
+from run.signals import hear_early, hear_plainly, started_as
+
+if started_as("sweep"):
+    hear_early()  # what follows takes seconds
+
+from pathlib import Path
 from typing import Any
 
 from analysis.plan import count_lines
 from experiment import cost, graph, local
 from experiment.definition import SCORE_KINDS, Experiment, names, split_words, take
+from experiment.rows import left_to_do
 from experiment.runs import Run
 from run.cli import own
 from run.cli.console import Parser
@@ -61,6 +69,8 @@ def table_hint(experiment: Experiment, words: list[str]) -> str:
 
 
 def main() -> None:
+    if started_as("sweep"):
+        hear_plainly()
     parser = Parser(
         description=__doc__.partition("\n")[0], epilog=f"experiments: {', '.join(names())}"
     )
@@ -69,8 +79,8 @@ def main() -> None:
         nargs="*",
         metavar="key=value",
         help="experiment=NAME or FILE.yaml; cluster=local (default) or slurm; action=run (default), "
-        "plan, status or cancel; cluster.KEY= for configs/cluster/*.yaml; the rest as for python "
-        "-m analysis.plan",
+        "plan, status or cancel; cluster.KEY= for configs/cluster/*.yaml; rows=FILE.csv leaves out "
+        "what has its row there; the rest as for python -m analysis.plan",
     )
     own.add_option(parser)
     args = parser.parse_intermixed_args()
@@ -84,8 +94,11 @@ def sweep(words: list[str], config_dir: str | None = None) -> None:
     name, changes = given.pop("cluster", "local"), take(given, "cluster.")
     settings, module = graph.settings(name, changes), backend(name)
     module.check(settings)
+    known = given.pop("rows", None)
     words = [f"{key}={value}" for key, value in given.items()]
     experiment = graph.load(words)
+    if known is not None:
+        experiment = left_to_do(experiment, Path(known))
     if action == "plan":
         plan(experiment)
     else:

@@ -307,6 +307,8 @@ def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dic
     """Load tensors and plain Python only (`weights_only`), after the checksum: no file can run code
     here."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would have the reader wait
+            raise Damaged("it is no regular file")
         verify(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of formats that are refused anyway

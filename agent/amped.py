@@ -21,6 +21,7 @@ from agent.parts.contrast import (
 from agent.parts.curiosity import RND, NoveltySettings
 from agent.parts.draws import Draws
 from agent.parts.particles import EntropySettings, ParticleEntropy, RecentStates
+from agent.parts.pixels import Images
 from replay_buffer import Batch
 from utils import NonNegative, Positive, Repeats, Rows, Size, UserError
 
@@ -81,6 +82,7 @@ class AMPED(Objective):
         entropy: EntropySettings,
         particles: ParticleSettings,
         novelty: NoveltySettings,
+        images: Images | None = None,
     ):
         super().__init__()
         self.alpha, self.beta, self.diversity, self.generator = alpha, beta, diversity, generator
@@ -101,7 +103,7 @@ class AMPED(Objective):
             self.encoder = TransitionEncoder(
                 obs_dim, skill_dim, hidden_dim=hidden_dim, settings=encoder
             )
-        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=rnd_dim)
+        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=rnd_dim, images=images)
         self.entropy = ParticleEntropy(entropy, form=entropy.entropy_form)
         recent = particles.pool == "recent"
         self.recent = RecentStates(particles.pool_size, obs_dim) if recent else None
@@ -109,6 +111,10 @@ class AMPED(Objective):
         encoders = [] if self.encoder is None else [*self.encoder.parameters()]
         explorers = [*encoders, *self.rnd.predictor.parameters()]
         self.exploration_opt = self.adam("exploration", explorers, lr)
+
+    @property
+    def observes(self) -> bool:
+        return self.recent is not None
 
     def observe(self, obs: np.ndarray, next_obs: np.ndarray) -> None:
         if self.recent is not None:
@@ -177,4 +183,4 @@ class AMPED(Objective):
         return batch.next_obs if self.particles.transition == "nstep" else batch.next_obs_1
 
     def _rnd_input(self, batch: Batch) -> torch.Tensor:
-        return batch.obs if self.novelty.rnd_on == "obs" else batch.next_obs
+        return self.rnd.input(batch, self.novelty.rnd_on)

@@ -70,6 +70,11 @@ class Objective(Trainable):
         """The reward streams of a batch, and what is worth knowing of their parts."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it wants")
 
+    @property
+    def observes(self) -> bool:
+        """Whether `observe` does anything."""
+        return type(self).observe is not Objective.observe
+
     def observe(self, obs: np.ndarray, next_obs: np.ndarray) -> None:
         """Optional: transitions as they come, one or (N, obs_dim) of them, for objectives that keep
         recent states."""

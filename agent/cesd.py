@@ -153,6 +153,7 @@ class EnsembleCritic(nn.Module):
         layers: int,
         action_input: Literal["trunk", "head"],
         legacy: bool,
+        trunk_dim: int | None = None,
     ):
         super().__init__()
         if hidden_dim < 2:
@@ -162,8 +163,9 @@ class EnsembleCritic(nn.Module):
         self.count = count
         self.action_in_trunk = action_input == "trunk"
         extra = 0 if self.action_in_trunk else action_dim
-        self.trunk = trunk(obs_dim + action_dim - extra, hidden_dim // 2)
-        sizes = (hidden_dim // 2 + extra, *[hidden_dim] * layers, 1)
+        width = trunk_dim or hidden_dim // 2
+        self.trunk = trunk(obs_dim + action_dim - extra, width)
+        sizes = (width + extra, *[hidden_dim] * layers, 1)
         self.q1, self.q2 = (parallel_mlp(count, *sizes, legacy=legacy) for _ in range(2))
 
     def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,9 +12,11 @@ import torch
 
 from agent import zoo
 from agent.keys import arguments, keys_of
+from agent.learners.ddpg import _under
 from agent.learners.policies import POLICIES
 from agent.parts.draws import Draws
 from agent.parts.networks import Actor
+from agent.parts.pixels import Encoder, Images
 from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, Greedy
 from agent.skills.sources import SkillSource, SkillSpace
@@ -40,12 +42,16 @@ class Policy:
         space: SkillSpace,
         source: SkillSource | None = None,
         config: dict[str, Any] | None = None,
+        encoder: Encoder | None = None,
     ):
+        self.encoder = encoder  # of a policy that sees pixels
         self.actor, self.frame, self.space, self.source = actor.eval(), frame, space, source
         self.config = config or {}  # of the run that trained it
         self.obs_dim, self.action_dim, self.skill_dim = (
             spec[k] for k in ("obs_dim", "action_dim", "skill_dim")
         )
+        # of an observation
+        self.obs_shape = (self.obs_dim,) if encoder is None else encoder.images.shape
         self.steps = 0  # of the episode, for a rule that chooses
 
     @property
@@ -63,15 +69,20 @@ class Policy:
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, skill: Skills = None) -> np.ndarray:
-        """Actions in [-1, 1] for observations (obs_dim,) or (N, obs_dim).
+        """Actions in [-1, 1] for observations (obs_dim,) or (N, obs_dim); of pixels (channels, rows,
+        columns) or N of them, from 0 to 255.
 
         A skill is an index or a vector of skill_dim; for N observations also N indices (whole
         numbers) or vectors (N, skill_dim). None: for agents without skills, and for policies that
         choose.
         """
         x = torch.as_tensor(np.asarray(obs, np.float32))
-        if x.ndim not in (1, 2) or x.shape[-1] != self.obs_dim:
-            raise ValueError(f"obs has shape {tuple(x.shape)}; expected (..., {self.obs_dim})")
+        own = len(self.obs_shape)
+        if x.ndim not in (own, own + 1) or x.shape[-own:] != self.obs_shape:
+            wanted = ", ".join(map(str, self.obs_shape))
+            raise ValueError(f"obs has shape {tuple(x.shape)}; expected (..., {wanted})")
+        if self.encoder is not None:
+            x = self.encoder.see(x)
         if self.skill_dim:
             chosen = self._choose(x.numpy()) if skill is None and self.source else skill
             x = torch.cat([x, torch.as_tensor(self._vectors(chosen, x.shape[:-1]))], -1)
@@ -146,15 +157,32 @@ def policy_from(payload: dict[str, Any], path: object = "the snapshot") -> Polic
     if learner["name"] == "ppo":
         kind = POLICIES[learner["policy"]]
         sizes["normalize"] = learner["normalize_inputs"]
-    actor = kind(spec["obs_dim"] + spec["skill_dim"], spec["action_dim"], **sizes)
-    state = payload["learner"].items()
+    seen, encoder = spec["obs_dim"], None
+    if config.get("obs_type") == "pixels":
+        encoder = encoder_of(config, spec)
+        sizes["trunk_dim"], seen = config["pixels"]["feature_dim"], encoder.images.features
+    actor = kind(seen + spec["skill_dim"], spec["action_dim"], **sizes)
+    state = payload["learner"]
     with fitting(path):
-        actor.load_state_dict(
-            {name.removeprefix(prefix): v for name, v in state if name.startswith(prefix)}
-        )
+        actor.load_state_dict(_under(state, prefix))
+        if encoder is not None:
+            encoder.load_state_dict(_under(state, "encoder."))
     space = SkillSpace(config["agent"]["skill_space"], spec["skill_dim"])
-    source = source_of(payload, space)
-    return Policy(actor, spec, payload["frame"], space=space, source=source, config=config)
+    return Policy(
+        actor,
+        spec,
+        payload["frame"],
+        space=space,
+        source=source_of(payload, space, seen),
+        config=config,
+        encoder=encoder,
+    )
+
+
+def encoder_of(config: dict[str, Any], spec: Mapping[str, int]) -> Encoder:
+    """The encoder of a snapshot, without its weights."""
+    size = config["render"]["size"]
+    return Encoder(Images((spec["obs_dim"] // size**2, size, size), config["pixels"]["channels"]))
 
 
 def actor_prefix(config: dict[str, Any]) -> str:
@@ -162,9 +190,9 @@ def actor_prefix(config: dict[str, Any]) -> str:
     return "policy." if config["learner"]["name"] == "ppo" else "actor."
 
 
-def source_of(payload: dict[str, Any], space: SkillSpace) -> SkillSource | None:
+def source_of(payload: dict[str, Any], space: SkillSpace, seen: int) -> SkillSource | None:
     """Who chose the skill in the evaluations of a fine-tuning, if that needs nobody to draw one: a
-    selector, or one fixed skill."""
+    selector, which gets `seen` numbers of an observation, or one fixed skill."""
     config = payload["config"]
     if config["phase"] != "finetune" or space.dim == 0:
         return None
@@ -180,7 +208,7 @@ def source_of(payload: dict[str, Any], space: SkillSpace) -> SkillSource | None:
     kind = ALGORITHMS[skills["name"]]
     own = {key: value for key, value in skills.items() if key in keys_of(kind)}
     network = kind(
-        obs_dim=payload["spec"]["obs_dim"],
+        obs_dim=seen,
         skill_dim=space.dim,
         generator=Draws(None, torch.device("cpu")),
         **arguments(kind, own),

@@ -66,10 +66,11 @@ class ProtoRL(Objective):
         queue: QueueSettings,
     ):
         super().__init__()
-        if queue.queue_size < max(num_protos, queue.k):
+        if queue.queue_size < (least := max(num_protos, queue.k)):
             raise UserError(
-                f"agent.objective.queue_size={queue.queue_size} is too small; each update puts in one row "
-                f"for each of num_protos={num_protos} prototypes, and takes out k={queue.k} neighbours"
+                f"agent.objective.queue_size={queue.queue_size} is too small: each update puts in one row "
+                f"for each of num_protos={num_protos} prototypes, and takes out k={queue.k} neighbours; "
+                f"give {least} or more"
             )
         self.predictor = mlp(obs_dim, pred_dim)
         self.projector = mlp(pred_dim, proj_dim, pred_dim)

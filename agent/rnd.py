@@ -7,6 +7,7 @@ import torch
 from agent.base import Metrics, Objective, RewardStreams, descend
 from agent.parts.curiosity import RND, NoveltySettings
 from agent.parts.draws import Draws
+from agent.parts.pixels import Images
 from replay_buffer import Batch
 from utils import Positive, Size
 
@@ -31,18 +32,19 @@ class Novelty(Objective):
         lr: Positive,
         out_dim: Size,
         novelty: NoveltySettings,
+        images: Images | None = None,
     ):
         super().__init__()
         self.novelty = novelty
-        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=out_dim)
+        self.rnd = RND(obs_dim, hidden_dim=hidden_dim, out_dim=out_dim, images=images)
         self.opt = self.adam("rnd", self.rnd.predictor.parameters(), lr)
 
     def update(self, batch: Batch, *, final: bool = True) -> Metrics:
-        loss = self.rnd(getattr(batch, self.novelty.rnd_on)).mean()
+        loss = self.rnd(self.rnd.input(batch, self.novelty.rnd_on)).mean()
         descend(loss, self.opt)
         return {"rnd/loss": loss.detach()}
 
     @torch.no_grad()
     def rewards(self, batch: Batch) -> tuple[RewardStreams, Metrics]:
-        x = getattr(batch, self.novelty.rnd_on)
+        x = self.rnd.input(batch, self.novelty.rnd_on)
         return {"novelty": self.rnd.reward(x, self.novelty.rnd_reward)}, {}

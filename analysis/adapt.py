@@ -24,6 +24,7 @@ matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
 from analysis.frames.gathered import gather
+from analysis.frames.lines import fitting_lines, read_table
 from analysis.palette import CHANGES
 from analysis.scores.aggregate import expert_scores, stacks
 from analysis.scores.claims import Mean, interval, mean_of, sentence
@@ -31,24 +32,14 @@ from analysis.scores.figures import save
 from analysis.text import markdown_table
 from experiment import paper
 from experiment.definition import Experiment, load, names
+from experiment.rows import portable
+from records import Adapted
 from run.cli.console import Parser
 from run.cli.guard import run_command
-from utils import UserError, write_text
+from run.files import Damaged
+from utils import UserError, first_line, write_text
 
-COLUMNS = [
-    "method",
-    "protocol",
-    "agent",
-    "domain",
-    "task",
-    "seed",
-    "frame",
-    "return_mean",
-    "normalised",
-    "pretrain_frames",
-    "commit",
-    "command",
-]
+COLUMNS = list(Adapted.model_fields)
 KEYS = ["method", "task", "seed", "frame"]
 JUDGED = 10_000  # the frame at which claims are judged
 
@@ -88,20 +79,18 @@ def rows_of(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
     return pd.DataFrame(rows, columns=COLUMNS), found.gaps
 
 
-def portable(command: str) -> str:
-    """The command without the directory that it wrote to, which is this machine's alone."""
-    return " ".join(word for word in command.split(" ") if not word.startswith("run_root="))
-
-
 def read_rows(path: Path) -> pd.DataFrame:
-    """Rows that this command wrote."""
+    """Rows that this command wrote; a line that is none of them is named and left out."""
     try:
-        rows = pd.read_csv(path, keep_default_na=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({type(error).__name__})") from error
-    if list(rows) != COLUMNS:
+        columns, lines = read_table(path)
+    except (FileNotFoundError, Damaged) as error:
+        raise UserError(f"{path} cannot be read ({first_line(error)})") from error
+    if columns != COLUMNS:
         raise UserError(f"{path} is not what analysis.adapt writes: {', '.join(COLUMNS)}")
-    return rows
+    rows = fitting_lines(path, lines, Adapted)
+    if not rows:
+        raise UserError(f"{path} has no row that can be used")
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def merged(rows: pd.DataFrame, earlier: Path | None) -> pd.DataFrame:

@@ -44,9 +44,11 @@ def command_of(config: dict[str, Any]) -> str:
 
 
 def trimmed(payload: dict[str, Any]) -> dict[str, Any]:
-    """A snapshot with the weights that act, the selector's among them, and without paths."""
-    prefix, config = actor_prefix(payload["config"]), payload["config"]
-    kept = {key: value for key, value in payload["learner"].items() if key.startswith(prefix)}
+    """A snapshot with the weights that act, the encoder's and the selector's among them, and
+    without paths."""
+    config = payload["config"]
+    acting = (actor_prefix(config), "encoder.")
+    kept = {key: value for key, value in payload["learner"].items() if key.startswith(acting)}
     config = {**config, "overrides": words_of(config), "run_root": "runs", "device": "cpu"}
     if config.get("snapshot"):
         config["snapshot"] = Path(config["snapshot"]).name

@@ -8,22 +8,22 @@ hash of its settings.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from analysis.frames.lines import fitting_lines
+from analysis.frames.lines import read_table as lines_of
 from analysis.frames.runs import read_runs
 from analysis.text import short_commit
-from records import Row, wrong
+from records import Row
 from run.cli.console import Parser, leave_out, printable
 from run.cli.guard import run_command
 from run.directory import PER_MACHINE, SILENT
-from run.files import Damaged, read_config, read_result, read_text
+from run.files import Damaged, read_config, read_result
 from run.identity import identity
 from utils import UserError, write_text
 
@@ -80,18 +80,11 @@ def collected(root: Path) -> pd.DataFrame:
 def read_table(path: Path) -> pd.DataFrame:
     """A results.csv; a line that is none of it is named and left out."""
     try:
-        reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
-        lines = list(reader)
-    except (Damaged, csv.Error) as error:
+        _, lines = lines_of(path)
+    except Damaged as error:
         leave_out(f"{path} is not what python -m analysis.collect writes ({error})")
         return pd.DataFrame(columns=["phase"])
-    rows = []
-    for count, line in enumerate(lines, 2):
-        if problem := "it is too long" if None in line else wrong(Row, line):
-            leave_out(f"{path}, line {count}: {problem}")
-        else:
-            rows.append(Row.model_validate(line).model_dump(include=set(Row.model_fields)))
-    return pd.DataFrame(rows, columns=list(Row.model_fields))
+    return pd.DataFrame(fitting_lines(path, lines, Row), columns=list(Row.model_fields))
 
 
 def settings(table: pd.DataFrame) -> list[dict[str, str]]:

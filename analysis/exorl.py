@@ -12,6 +12,7 @@ of every task of the domain, as dm_control computes them from that physics.
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 from pathlib import Path
@@ -21,11 +22,13 @@ import torch
 
 import envs
 from run import data
-from run.cli.console import Parser
+from run.cli.console import Parser, leave_out
 from run.cli.guard import run_command
+from run.files import LIMIT, Damaged, read_bytes
 from utils import UserError, choose, plural, save_torch, write_atomic
 
 NEEDED = ("observation", "action", "reward", "discount")
+MORE = ("skill", "physics")
 
 
 def episodes(found: data.Data) -> list[slice]:
@@ -73,17 +76,31 @@ def export(run: Path, out: Path, task: str | None) -> None:
 
 
 def read_episode(path: Path) -> dict[str, np.ndarray]:
+    """The columns of our replay from one file; Damaged where it is no episode."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            episode = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise UserError(f"{path} cannot be read as an episode ({type(error).__name__})") from error
+        content = io.BytesIO(read_bytes(path))
+        with zipfile.ZipFile(content) as archive:  # what is small may say that it becomes huge
+            if sum(part.file_size for part in archive.infolist()) > LIMIT:
+                raise Damaged(f"it unpacks to more than {LIMIT:,} bytes")
+        with np.load(content, allow_pickle=False) as file:
+            known = [name for name in (*NEEDED, *MORE) if name in file.files]
+            episode = {name: np.asarray(file[name]) for name in known}
+    except Damaged:
+        raise
+    except Exception as error:  # of zip, zlib and numpy, whose list is long
+        raise Damaged(f"it cannot be read as an episode ({type(error).__name__})") from error
     if missing := [name for name in NEEDED if name not in episode]:
-        raise UserError(f"{path} is no episode: it has no {', '.join(missing)}")
-    lengths = {len(array) for array in episode.values() if array.ndim}
+        raise Damaged(f"it has no {', '.join(missing)}")
+    for name, array in episode.items():
+        if array.dtype.kind not in "fiub":
+            raise Damaged(f"{name} holds {array.dtype}, no numbers")
+    lengths = {len(array) if array.ndim else 0 for array in episode.values()}
     if len(lengths) != 1 or lengths.pop() < 2:
-        raise UserError(f"{path} is no episode: its arrays differ in length, or have one row")
-    return episode
+        raise Damaged("its arrays differ in length, or have one row")
+    rows = as_rows(episode)
+    if problem := data.wrong_columns(rows, 0):
+        raise Damaged(problem)
+    return rows
 
 
 def as_rows(episode: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -103,7 +120,7 @@ def as_rows(episode: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         "episode_step": np.arange(count, dtype=np.int32),
     }
     if "physics" in episode:
-        columns["physics"] = np.asarray(episode["physics"], np.float64)
+        columns["physics"] = np.asarray(episode["physics"], np.float64).reshape(count, -1)
     return columns
 
 
@@ -114,14 +131,20 @@ def import_episodes(directory: Path, out: Path, task: str) -> None:
     env = envs.make(task, seed=0)
     parts = []
     for path in sorted(names):
-        rows = as_rows(read_episode(path))
+        try:
+            rows = read_episode(path)
+        except Damaged as error:
+            leave_out(f"{path}: {error}")
+            continue
         if rows["obs"].shape[1] != env.obs_dim or rows["action"].shape[1] != env.action_dim:
             raise UserError(f"{path} is not of {task}: its observations or actions differ in size")
         if "physics" in rows and env.tasks:
             paid = [data.by_physics(rows["physics"], each) for each in env.tasks]
             rows["task_rewards"] = np.concatenate(paid, 1)
         parts.append(rows)
-    if len({tuple(rows) for rows in parts}) != 1:
+    if not parts:
+        raise UserError(f"{directory} has no episode that can be read")
+    if len({tuple((name, rows[name].shape[1:]) for name in rows) for rows in parts}) != 1:
         raise UserError(f"the episodes of {directory} hold different arrays; give one kind")
     columns = {name: np.concatenate([rows[name] for rows in parts]) for name in parts[0]}
     one_hot = bool(columns["skill"].size) and bool(np.isin(columns["skill"], (0, 1)).all())

@@ -3,8 +3,8 @@
     python -m analysis.import_release snapshot_2000000.pt domain=walker [agent=cic] [seed=1] [run_root=runs]
 
 Those files pickle the whole agent. They are read without its code (analysis/stand_ins.py): actor,
-critic and target are kept, everything else is left out. agent= is needed where the class in the
-file does not tell.
+critic, target and, of pixels, the encoder are kept, everything else is left out. agent= is needed
+where the class in the file does not tell.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from run import build
 from run.cli.console import Parser, printable
 from run.cli.guard import run_command
 from run.directory import RunDirectory, run_path
+from run.seeing import seen_dim
 from utils import CONFIGS, Streams, UserError, choose, save_snapshot, weights
 
 OURS = tuple(sorted(path.stem for path in (CONFIGS / "agent").glob("*.yaml")))
@@ -32,6 +33,8 @@ NETWORKS = {
     "critic": ("critic", {"trunk": "trunk", "Q1": "q1", "Q2": "q2"}),
     "critic_target": ("target", {"trunk": "trunk", "Q1": "q1", "Q2": "q2"}),
 }
+ENCODER, CONVNET = "encoder", "convnet"  # of agents that see pixels; ours: encoder.convolutions
+STRIDES = ((2, 2), (1, 1), (1, 1), (1, 1))
 LINEAR = ("Linear", "VectorizedLinear")  # the second: CeSD's critics side by side
 EPS = 1e-5  # LayerNorm's, here and there
 
@@ -52,7 +55,11 @@ def layers_of(agent: StandIn, network: str, part: str) -> dict[str, StandIn]:
     if not layers or not all(isinstance(layer, StandIn) for layer in layers.values()):
         raise UserError(f"it has no {name}, a Sequential of layers")
     kinds = [layer.kind for layer in layers.values()]
-    if part == "trunk":
+    if part == CONVNET:
+        words = "four times Conv2d (3 x 3, the first with stride 2), ReLU"
+        strides = tuple(layer.get("stride") for layer in list(layers.values())[::2])
+        fits = kinds == ["Conv2d", "ReLU"] * 4 and strides == STRIDES
+    elif part == "trunk":
         words = f"Linear, LayerNorm (eps {EPS:g}), Tanh"
         eps = list(layers.values())[1].get("eps") if len(layers) > 1 else None
         fits = kinds == ["Linear", "LayerNorm", "Tanh"] and type(eps) is float and eps == EPS
@@ -82,8 +89,11 @@ def parameters_of(layer: StandIn, name: str) -> dict[str, torch.Tensor]:
 
 
 def networks_of(agent: StandIn) -> dict[str, torch.Tensor]:
-    """Actor, critic and target under our names; the numbers of layers are the same."""
+    """Encoder, actor, critic and target under our names; the numbers of layers are the same."""
     found: dict[str, torch.Tensor] = {}
+    if sees(agent):
+        for number, layer in layers_of(agent, ENCODER, CONVNET).items():
+            found |= parameters_of(layer, f"encoder.convolutions.{number}")
     for network, (ours, parts) in NETWORKS.items():
         for part, name in parts.items():
             for number, layer in layers_of(agent, network, part).items():
@@ -111,12 +121,15 @@ def agent_in(payload: Any) -> StandIn:
         raise UserError(
             "it holds no agent and _global_step, which pretrain.py of URLB-family code saves"
         )
-    encoder = agent.get("encoder")
-    if agent.get("obs_type") == "pixels" or (
-        isinstance(encoder, StandIn) and encoder.kind != "Identity"
-    ):
-        raise UserError("it was trained on pixels; only obs_type=states is supported")
     return agent
+
+
+def sees(agent: StandIn) -> bool:
+    """Whether it was trained on pixels."""
+    encoder = agent.get(ENCODER)
+    return agent.get("obs_type") == "pixels" or (
+        isinstance(encoder, StandIn) and encoder.kind != "Identity"
+    )
 
 
 def name_of(agent: StandIn) -> str:
@@ -128,14 +141,13 @@ def name_of(agent: StandIn) -> str:
     return name
 
 
-def config_for(given: dict[str, str], sizes: dict[str, int]) -> dict[str, Any]:
+def config_for(given: dict[str, str], sizes: dict[str, Any]) -> dict[str, Any]:
     """What pretrain.py would have at the paper's size, with the networks that are in the file."""
     words = {
         "preset": "paper",
         "variant": "imported",
         **given,
-        "learner.action_input": "trunk",
-        **{f"learner.{key}": str(value) for key, value in sizes.items()},
+        **{key: str(value) for key, value in sizes.items()},
     }
     config, _ = config_of("pretrain", words)
     if config["agent"]["objective"] is None:
@@ -145,13 +157,26 @@ def config_for(given: dict[str, str], sizes: dict[str, int]) -> dict[str, Any]:
     return config
 
 
-def sizes_of(found: dict[str, torch.Tensor]) -> tuple[int, dict[str, int]]:
-    """The number of the actor's inputs, and the sizes by which a config names its networks."""
+def sizes_of(found: dict[str, torch.Tensor]) -> tuple[int, dict[str, Any]]:
+    """The number of the actor's inputs, and the keys by which a config names these networks."""
     first = found.get("actor.trunk.0.weight")
     if first is None or first.ndim != 2:
         raise UserError("actor.trunk.0 has no matrix of weights")
     heads = [name for name in found if name.startswith("actor.head.") and name.endswith(".weight")]
-    return first.shape[1], {"hidden_dim": first.shape[0], "layers": len(heads) - 1}
+    layers = {"learner.layers": len(heads) - 1}
+    filters = found.get("encoder.convolutions.0.weight")
+    if filters is None:
+        width = {"learner.hidden_dim": first.shape[0], "learner.action_input": "trunk"}
+        return first.shape[1], width | layers
+    if filters.ndim != 4 or filters.shape[1] % 3:
+        raise UserError(f"{ENCODER}.{CONVNET}.0 takes no stack of coloured frames")
+    return first.shape[1], layers | {
+        "obs_type": "pixels",
+        "render.stack": filters.shape[1] // 3,
+        "pixels.channels": filters.shape[0],
+        "pixels.feature_dim": first.shape[0],
+        "learner.hidden_dim": found["actor.head.0.weight"].shape[0],
+    }
 
 
 def skills_of(config: dict[str, Any], given: dict[str, str], inputs: int, obs_dim: int) -> int:
@@ -176,7 +201,7 @@ def convert(path: Path, given: dict[str, str]) -> tuple[dict[str, Any], StandIn]
     inputs, sizes = sizes_of(found)
     config = config_for(given, sizes)
     env = build.make_env(config["domain"]["primal_task"], 0, config)
-    skill_dim = skills_of(config, given, inputs, env.obs_dim)
+    skill_dim = skills_of(config, given, inputs, seen_dim(config, env.obs_dim))
     config = config_for({**given, "skill_dim": str(skill_dim)}, sizes)
     rng = Streams(config["seed"])
     objective = build.make_objective(config, env, skill_dim, rng)
@@ -203,7 +228,7 @@ def left_out(agent: StandIn) -> list[str]:
     return sorted(
         str(name)
         for name, value in state.items()
-        if name not in NETWORKS
+        if name not in (*NETWORKS, ENCODER)
         and (
             isinstance(value, torch.Tensor)
             or (
@@ -249,7 +274,7 @@ def import_release(path: Path, words: list[str], out: Path | None) -> Path:
         f"left out: {printable(', '.join(left_out(agent))) or 'nothing'}\n"
         f"snapshot: {printable(out)}\n"
         f"fine-tune: python finetune.py agent={payload['agent']} task=... snapshot={printable(out)} "
-        f"seed={payload['seed']}"
+        f"seed={payload['seed']}{' obs_type=pixels' if config['obs_type'] == 'pixels' else ''}"
     )
     return out
 

@@ -145,6 +145,8 @@ def prompt(args: argparse.Namespace) -> None:
     kind = kind_of(name)
     expression(args.text, kind)  # a mistake is told before anything is played
     policy = policy_from(payload)
+    if policy.encoder is not None:
+        raise UserError(f"{args.snapshot} sees pixels; a prompt is played on states: give another")
     if policy.skill_dim == 0:
         raise UserError(f"agent {payload['agent']} has no skills to choose from")
     seed = config["seed"] if args.seed is None else args.seed

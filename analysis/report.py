@@ -16,7 +16,6 @@ from analysis.collect import collected, settings
 from analysis.frames.gathered import Gathered, find, nothing
 from analysis.media import read_note
 from analysis.scores import conflicts
-from analysis.scores import figures as score_figures
 from analysis.table import aggregates, headline, make_figures, make_tables, shown_of
 from analysis.text import markdown_records, short_commit
 from experiment.definition import load, names, read, split_words
@@ -135,7 +134,7 @@ def conflict_section(words: list[str], root: Path) -> str:
         commands("fig_conflict", "table")
         + ("" if found is None else provenance(found))
         + html.picture(
-            score_figures.conflict(train),
+            conflicts.draw(train),
             "Share of conflicts and cosine of the two gradients over pre-training.",
         )
         + html.prose(conflicts.beside(conflicts.summary((found or nothing()).train)))

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.frames.gathered import Gathered, gather
-from analysis.scores import conflicts, gains, tables
+from analysis.scores import conflicts, gains, hours, tables
 from analysis.scores import figures as score_figures
 from analysis.scores.aggregate import (
     aggregate,
@@ -49,7 +49,7 @@ def make_tables(
         found["normalised"] = normalised
     if name == "urlb":
         found |= {
-            f"hours_{phase}": tables.wall_clock(gathered.hours, phase)
+            f"hours_{phase}": hours.wall_clock(gathered.hours, phase)
             for phase in ("pretrain", "finetune")
         }
     if name == "selection":
@@ -185,7 +185,7 @@ def make(words: list[str], out: Path | None) -> None:
         print(conflicts.beside(shares))
         written.append(out / f"{name}_shares.csv")
         write_text(written[-1], shares.to_csv(index=False, lineterminator="\n"))
-        figures = {"": score_figures.conflict(gathered.train if len(gathered.train) else None)}
+        figures = {"": conflicts.draw(gathered.train if len(gathered.train) else None)}
     else:
         paper_name = experiment.figure.get("paper")
         made = make_tables(paper_name, experiment.title, gathered, shown_of(experiment))

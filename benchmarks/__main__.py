@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import cost, env, evaluation, loop, maze, replay, update
+from benchmarks import cost, env, evaluation, loop, maze, pixels, replay, update
 from run.cli.console import Parser
 from run.cli.guard import run_command
 from utils import versions, write_text
@@ -50,6 +50,7 @@ def run(*, quick: bool) -> dict[str, Any]:
             "loop": loop.measure(1, SMOKE, steps=20),
             "evaluation": evaluation.measure(1, SMOKE, steps=5),
             "maze": maze.measure(1, mazes=64, steps=5),
+            "pixels": pixels.measure(1, "smoke"),
         }
     else:
         results |= {
@@ -60,6 +61,7 @@ def run(*, quick: bool) -> dict[str, Any]:
             "loop": loop.measure(7),
             "evaluation": evaluation.measure(5),
             "maze": maze.measure(9),
+            "pixels": pixels.measure(3),
         }
     return results
 
@@ -85,6 +87,7 @@ def table(results: dict[str, Any]) -> str:
         evaluation.table(results["evaluation"]),
         f"maze    {mazes['steps_s']:12,.0f} steps/s side by side  (one at a time {mazes['plain_steps_s']:,.0f}, "
         f"{mazes['ratio']:.0f}x)",
+        pixels.table(results["pixels"]),
     ]
     return "\n".join(lines)
 

@@ -20,6 +20,7 @@ from replay_buffer import ReplayBuffer
 from run.build import make_learner, make_memory, make_objective, pick_device
 from run.cli.schema import resolve
 from run.cli.words import options
+from run.seeing import render_settings
 from utils import CONFIGS, Streams
 
 AGENTS = tuple(sorted(p.stem for p in (CONFIGS / "agent").glob("*.yaml")))
@@ -55,7 +56,7 @@ class Update(NamedTuple):
 
 def updater(agent: str, *overrides: str) -> Update:
     """Updates of the agent on random data of walker's shape; `overrides` give the size, as
-    preset=cpu."""
+    preset=cpu, and obs_type=pixels."""
     phase, task = ("finetune", ["task=walker_run"]) if agent == "ddpg" else ("pretrain", [])
     config = resolve(compose([f"agent={agent}", *overrides, *task], phase))
     rng = Streams(0, DEVICE)
@@ -63,14 +64,22 @@ def updater(agent: str, *overrides: str) -> Update:
     space = SkillSpace(config["agent"]["skill_space"], config["skill_dim"])
     objective = make_objective(config, Walker, space.dim, rng).to(DEVICE)
     learner = make_learner(config, Walker, space.dim, objective.streams, rng)
+    render = render_settings(config)
+    rows = 5000 if render is None else 500  # of pictures more would take memory and say no more
     memory = make_memory(
-        {**config, "replay": {**config["replay"], "capacity": 10_000}}, Walker, space, rng
+        {**config, "replay": {**config["replay"], "capacity": 2 * rows}}, Walker, space, rng
     )
     draw = np.random.default_rng(0)
-    memory.begin(draw.normal(size=24))
-    for _ in range(5000):
-        memory.add(draw.uniform(-1, 1, 6), space.sample(draw), 0.0, 1.0, draw.normal(size=24))
-    memory.begin(draw.normal(size=24))  # some agents draw from finished episodes only
+
+    def obs() -> np.ndarray:
+        if render is None:
+            return draw.normal(size=24)
+        return draw.integers(256, size=render.shape, dtype=np.uint8)
+
+    memory.begin(obs())
+    for _ in range(rows):
+        memory.add(draw.uniform(-1, 1, 6), space.sample(draw), 0.0, 1.0, obs())
+    memory.begin(obs())  # some agents draw from finished episodes only
     # One step on: not a multiple of the conflict diagnostic's interval.
     return Update(learner, memory, objective, config["learner"]["update_every_steps"])
 

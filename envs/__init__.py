@@ -5,9 +5,10 @@ import importlib
 import dm_env
 
 from envs.base import Env, NotRestorable, check_repeat, check_seed
+from envs.pixels import PixelEnv, RenderSettings
 from envs.tasks import register
 
-__all__ = ["DOMAINS", "TASKS", "Env", "NotRestorable", "make"]
+__all__ = ["DOMAINS", "TASKS", "Env", "NotRestorable", "RenderSettings", "make"]
 
 DOMAINS = {
     "walker": ("stand", "walk", "run", "flip"),
@@ -21,17 +22,30 @@ TASKS = {f"{domain}_{task}": domain for domain, tasks in DOMAINS.items() for tas
 NAMES = f"choose from {', '.join(TASKS)}, dummy, gymnasium:<ID>, some.module:function"
 
 
-def make(name: str, *, seed: int, obs_type: str = "states", action_repeat: int = 1) -> Env:
+def make(
+    name: str,
+    *,
+    seed: int,
+    obs_type: str = "states",
+    action_repeat: int = 1,
+    render: RenderSettings | None = None,
+) -> Env:
     """An environment by name: a key of TASKS, "dummy", "gymnasium:<ID>", or "some.module:function".
 
-    The function takes `seed` and returns a dm_env.Environment or a gymnasium.Env.
+    The function takes `seed` and returns a dm_env.Environment or a gymnasium.Env. obs_type="pixels"
+    gives what its camera sees, as `render` says.
     """
     if obs_type == "pixels":
-        raise ValueError("pixel observations are not supported yet, use obs_type=states")
+        if render is None:
+            raise ValueError(
+                "obs_type=pixels needs to know what to draw; URLB's is "
+                "render=RenderSettings(size=84, stack=3, shadows=True)"
+            )
+        action_repeat = check_repeat(action_repeat)
+        inner = make(name, seed=seed)
+        return PixelEnv(inner, seed=seed, settings=render, action_repeat=action_repeat)
     if obs_type != "states":
-        raise ValueError(
-            f"unknown obs_type {obs_type!r}; choose from states (pixels: not supported yet)"
-        )
+        raise ValueError(f"unknown obs_type {obs_type!r}; choose from states, pixels")
     seed, action_repeat = check_seed(seed), check_repeat(action_repeat)
     kind, _, rest = name.partition(":")
     if name in TASKS:

@@ -201,6 +201,10 @@ class Env(dm_env.Environment):
         native += self._low
         return native.clip(self._low, self._high) if self._overshoots else native
 
+    def measured(self) -> np.ndarray:
+        """The current state as a flat vector of numbers, also where the agent sees pictures."""
+        return self._observation.copy()
+
     # ---- what data is kept with, to be relabelled later
 
     def keep_tasks(self) -> None:

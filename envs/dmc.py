@@ -98,7 +98,9 @@ class TaskEnv(DMEnv):
             self._native.own_task = self.tasks.index(self.name)
 
     def task_rewards(self) -> list[float]:
-        return self._sums if self._action_repeat > 1 else self._native.paid if self.tasks else []
+        if not self.tasks or self._native.own_task is None:
+            return []
+        return self._sums if self._action_repeat > 1 else self._native.paid
 
     def physics_state(self) -> np.ndarray:
         """Positions, velocities, activations, as dm_control gives them."""

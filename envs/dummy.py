@@ -9,8 +9,13 @@ class Dummy(Env):
     """obs = [step in the episode, episode (from 0), random number in [0, 1), last action...];
     reward = step.
 
-    After `length` steps an episode ends by a time limit, or in a true terminal if `terminal`.
+    After `length` steps an episode ends by a time limit, or in a true terminal if `terminal`. Its
+    picture has the step in its first colour, the episode in the second and half of its rows bright
+    in the third, so that a frame tells where it is from.
     """
+
+    render_mode = "rgb_array"
+    SIDE = 24  # of the picture
 
     def __init__(
         self,
@@ -45,6 +50,12 @@ class Dummy(Env):
         self._over = self._count == self._length
         discount = 0.0 if self._over and self._terminal else 1.0
         return Outcome(self._observe(action), float(self._count), discount, self._over)
+
+    def render(self) -> np.ndarray:
+        picture = np.zeros((self.SIDE, self.SIDE, 3), np.uint8)
+        picture[..., 0], picture[..., 1] = self._count % 256, self._episode % 256
+        picture[: self.SIDE // 2, :, 2] = 255
+        return picture
 
     def _get_source(self) -> dict:
         return {"episode": self._episode, "random": pack_random(self._random)}

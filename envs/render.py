@@ -13,6 +13,7 @@ import importlib
 import os
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,18 @@ def camera_of(model):
     camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
     camera.fixedcamid = next((names.index(name) for name in CAMERA_NAMES if name in names), 0)
     return camera
+
+
+def unseat_dm_control() -> None:
+    """dm_control remembers which of its contexts is current, and draws without making it current
+    again: after ours it would draw in the wrong one. So it is made to forget."""
+    base: Any = sys.modules.get("dm_control._render.base")
+    try:
+        current = base and base._CURRENT_CONTEXT_FOR_THREAD.pop(threading.current_thread(), None)
+        if current is not None:
+            base._CURRENT_THREAD_FOR_CONTEXT.pop(current, None)
+    except AttributeError:  # names of another version: what dm_control draws is its user's concern
+        pass
 
 
 class Renderer:
@@ -148,6 +161,7 @@ class Renderer:
             # can still be freed.
             atexit.register(self.close)
         self._gl.make_current()
+        unseat_dm_control()
 
     def _take(self, model) -> None:
         """Upload a model. Composer compiles a new one at every reset, seed() may build a new

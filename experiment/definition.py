@@ -98,6 +98,13 @@ def split_words(words: list[str]) -> Words:
     return given
 
 
+def listed(value: str) -> list[str]:
+    """The values of a key of the command line, each once: 1,2,3 or [1,2,3]."""
+    if value.startswith("[") and value.endswith("]"):
+        value = value[1:-1]
+    return list(dict.fromkeys(each.strip() for each in value.split(",")))
+
+
 def take(given: Words, prefix: str) -> Words:
     """Move the words that begin with the prefix out of `given`; they are returned without it."""
     return {key[len(prefix) :]: given.pop(key) for key in list(given) if key.startswith(prefix)}
@@ -130,7 +137,7 @@ def make_methods(entries: list, chosen: str | None) -> dict[str, Method]:
             known[method.words["agent"].lower()] = name
     for name in methods:  # a name of its own goes before the agent of another method
         known |= {name.lower(): name, label(name).lower(): name}
-    picked = [known.get(name.lower(), name) for name in dict.fromkeys(chosen.split(","))]
+    picked = [known.get(name.lower(), name) for name in listed(chosen)]
     return {name: methods.get(name, Method({"agent": name}, {}, {})) for name in picked}
 
 
@@ -144,8 +151,8 @@ def make_grids(entries: Any, given: Words) -> list[Grid]:
     keys = [key for key in given if any(key in grid for grid in grids)]
     known = {key: {value for grid in grids for value in grid.get(key, [])} for key in keys}
     # Keys that may pick among the grids come first.
-    for key in sorted(keys, key=lambda key: not set(given[key].split(",")) <= known[key]):
-        values = list(dict.fromkeys(given[key].split(",")))
+    for key in sorted(keys, key=lambda key: not set(listed(given[key])) <= known[key]):
+        values = listed(given[key])
         own = [grid.get(key, []) for grid in grids]
         if all(each == own[0] for each in own):
             grids = [{**grid, key: values} for grid in grids]
@@ -215,7 +222,7 @@ def make_plan(found: dict[str, Any], given: Words) -> Plan:
 
 
 def make_tasks(entry: Any, given: str | None) -> list[str]:
-    found = given.split(",") if given else list(tasks()) if entry == "all" else as_list(entry)
+    found = listed(given) if given else list(tasks()) if entry == "all" else as_list(entry)
     return [choose("task", task, tuple(tasks())) for task in found]
 
 

@@ -73,6 +73,19 @@ def runs_of(found: Experiment) -> list[Run]:
     return [*found.runs, *found.finetunings]
 
 
+def point_by_point(found: Experiment) -> list[Run]:
+    """All runs in the order of the grid: a pre-training right before the first fine-tuning that
+    starts from it. So a sweep that is stopped half way has finished some points of the grid, not
+    the pre-trainings of all."""
+    sources = {run.path: run for run in found.runs}
+    ordered = []
+    for run in found.finetunings:
+        if run.after in sources:
+            ordered.append(sources.pop(run.after))
+        ordered.append(run)
+    return [*ordered, *sources.values()]
+
+
 def finished(path: Path) -> bool:
     return (path / "result.json").exists()
 

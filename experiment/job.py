@@ -19,6 +19,7 @@ from run.signals import deaf_children
 POLL_SECONDS = 0.2
 # Slurm signals every process of a step: runs save by themselves, and are told only if they go on
 FORWARD_SECONDS = 2
+WARNINGS = (signal.SIGUSR1, signal.SIGTERM)
 DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # of torch and numpy
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -57,6 +58,37 @@ def start(command: Command, **environment: str) -> subprocess.Popen:
         )
 
 
+def requeue(signum: int, said: str) -> None:
+    """Send this job back into the queue, if Slurm still calls it running: one that was cancelled
+    must not come back."""
+    number, index = os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_ARRAY_TASK_ID")
+    job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{index}" if index else number
+    state = subprocess.run(
+        ["squeue", "-h", "-j", job, "-o", "%T"], capture_output=True, text=True
+    ).stdout.strip()
+    print(f"{signal.Signals(signum).name}: {said}; job {job} is {state}", flush=True)
+    if state == "RUNNING":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the requeue itself brings
+        subprocess.run(["scontrol", "requeue", job], check=True)
+        print(f"job {job} is requeued", flush=True)
+
+
+def requeue_when_warned() -> None:
+    """Until the runs are started: a warned job goes back into the queue, and its process ends, in the
+    middle of whatever import it is at."""
+
+    def leave(signum: int, _) -> None:
+        for each in WARNINGS:  # once is enough
+            signal.signal(each, signal.SIG_IGN)
+        try:
+            requeue(signum, "nothing was started yet")
+        finally:
+            os._exit(128 + signum)
+
+    for signum in WARNINGS:
+        signal.signal(signum, leave)
+
+
 class Pack:
     """Runs that share an allocation, as one call for submitit. SIGUSR1 (--signal) and SIGTERM let
     each of them save; the job then goes back into the queue, and its next start continues them."""
@@ -70,7 +102,7 @@ class Pack:
 
     def __call__(self) -> None:
         # in place of submitit's own handlers, which would not wait for the runs
-        for signum in (signal.SIGUSR1, signal.SIGTERM):
+        for signum in WARNINGS:
             signal.signal(signum, self._on_signal)
         processes, deadline = [start(command) for command in self.commands], None
         while any(process.poll() is None for process in processes):
@@ -83,25 +115,9 @@ class Pack:
             time.sleep(POLL_SECONDS)
         codes = [process.returncode for process in processes]
         if self.signum and any(codes):
-            self._requeue(self.signum)
+            requeue(self.signum, "the runs are saved")
+            sys.exit(128 + self.signum)
         if any(codes):
             raise RuntimeError(
                 f"exit codes {codes}; what the runs said: {[c.log for c in self.commands]}"
             )
-
-    def _requeue(self, signum: int) -> None:
-        """Send the job back into the queue, if Slurm still calls it running: one that was cancelled
-        must not come back."""
-        number, index = os.environ["SLURM_JOB_ID"], os.environ.get("SLURM_ARRAY_TASK_ID")
-        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{index}" if index else number
-        state = subprocess.run(
-            ["squeue", "-h", "-j", job, "-o", "%T"], capture_output=True, text=True
-        ).stdout.strip()
-        print(
-            f"{signal.Signals(signum).name}: the runs are saved; job {job} is {state}", flush=True
-        )
-        if state == "RUNNING":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the requeue itself brings
-            subprocess.run(["scontrol", "requeue", job], check=True)
-            print(f"job {job} is requeued", flush=True)
-        sys.exit(128 + signum)

@@ -25,6 +25,7 @@ from experiment.graph import (
     last_line,
     log_of,
     only_one,
+    point_by_point,
     runs_of,
 )
 from experiment.job import start
@@ -138,7 +139,7 @@ def lock_of(experiment: Experiment) -> Path:
 
 
 def run(experiment: Experiment, settings: dict[str, Any]) -> None:
-    runs = runs_of(experiment)
+    runs = point_by_point(experiment)
     slots = make_slots(runs[0], settings)
     with only_one(lock_of(experiment)):
         with Board(f"{experiment.name}: {experiment.title}, {len(slots)} at a time") as board:

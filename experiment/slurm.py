@@ -13,6 +13,7 @@ import math
 import re
 import shlex
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ from experiment.runs import Run
 from utils import UserError, read_json, write_text
 
 POLL_SECONDS = 5
+# How submitit starts Python in a job: signals are taken before its own imports.
+PYTHON = f"{shlex.quote(sys.executable)} -u -m experiment.entry"
 ENDED = {
     "COMPLETED",
     "CANCELLED",
@@ -239,7 +242,7 @@ def submit(arrays: list[Array], folder: Path, name: str, settings: dict[str, Any
     write_text(folder / f"{name}.json", json.dumps(content) + "\n")
     started: list[str] = []  # job ids of the packs of pre-trainings
     for number, array in enumerate(arrays):
-        executor = submitit.SlurmExecutor(folder / name)
+        executor = submitit.SlurmExecutor(folder / name, python=PYTHON)
         after = (
             {}
             if array.after is None

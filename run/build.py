@@ -27,6 +27,7 @@ from agent.skills.regimes import make_skills
 from agent.skills.selector import ALGORITHMS, make_selector
 from agent.skills.sources import SkillSource, SkillSpace
 from envs.maze.lanes import Lanes
+from frame_replay import FrameReplay
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from run import data, video
 from run.cli import schema
@@ -39,6 +40,7 @@ from run.longer import go_on_from, shorter_run
 from run.loop import Runner
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
+from run.seeing import Sight, images_of, pixel_settings, render_settings, seen_dim, sees_pixels
 from utils import Streams, UserError, first_line, fitting, load_weights, out_of_memory, stream_seed
 
 World = envs.Env | Lanes  # one episode at a time, or many side by side
@@ -49,7 +51,11 @@ RUNNERS = {"ddpg": Runner, "ppo": RolloutRunner}
 def make_env(name: str, seed: int, config: dict[str, Any]) -> envs.Env:
     try:
         return envs.make(
-            name, seed=seed, obs_type=config["obs_type"], action_repeat=config["action_repeat"]
+            name,
+            seed=seed,
+            obs_type=config["obs_type"],
+            action_repeat=config["action_repeat"],
+            render=render_settings(config),
         )
     except ValueError as error:
         raise UserError(str(error)) from error
@@ -100,35 +106,44 @@ def make_objective(config: dict[str, Any], env: World, skill_dim: int, rng: Stre
 
 
 def method_objective(config: dict[str, Any], env: World, skill_dim: int, rng: Streams) -> Objective:
+    kind = schema.objective_class(config)
+    # Objectives get features in place of pictures, but for those that ask for pictures.
+    more = {"images": images_of(config)} if "images" in keys_of(kind) else {}
     return schema.build(
         "agent.objective",
-        schema.objective_class(config),
+        kind,
         config["agent"]["objective"],
-        obs_dim=env.obs_dim,
+        obs_dim=seen_dim(config, env.obs_dim),
         action_dim=env.action_dim,
         skill_dim=skill_dim,
         generator=Draws(rng.torch("objective"), rng.device),
+        **more,
     )
 
 
 def make_learner(
     config: dict[str, Any], env: World, skill_dim: int, streams: tuple[str, ...], rng: Streams
 ) -> DDPG | PPO:
-    kind, given = schema.learner_class(config), {}
+    kind = schema.learner_class(config)
+    given: dict[str, Any] = {}
     settings = named(config["learner"])
     on_policy = config["learner"]["name"] == "ppo"
     if on_policy:  # its section also holds keys of the rollouts, and of DDPG in agents' yamls
         settings = {key: value for key, value in settings.items() if key in keys_of(kind)}
     else:
         settings |= config["agent"].get("learner", {})
-        given = {"num_seed_steps": config["num_seed_frames"] // config["action_repeat"]}
+        given = {
+            "num_seed_steps": config["num_seed_frames"] // config["action_repeat"],
+            "pixels": pixel_settings(config),
+            "images": images_of(config),
+        }
         if "adapt" in config:
             given["adapt"] = schema.build("adapt", Adaptation, named(config["adapt"]))
     made = schema.build(
         "learner",
         kind,
         settings,
-        obs_dim=env.obs_dim,
+        obs_dim=seen_dim(config, env.obs_dim),
         action_dim=env.action_dim,
         skill_dim=skill_dim,
         streams=streams,
@@ -184,6 +199,8 @@ def compiling_pays(config: dict[str, Any]) -> bool:
     learner = config["learner"]
     if learner["name"] != "ddpg" or learner["frozen"] or not config["device"].startswith("cpu"):
         return False
+    if sees_pixels(config):  # convolutions are most of it, and these are compiled already
+        return False
     return learner["hidden_dim"] <= COMPILED_WIDTH and updates_of(config) >= COMPILED_UPDATES
 
 
@@ -200,6 +217,19 @@ def make_memory(
 ) -> ReplayBuffer:
     settings, device = dict(config["replay"]), rng.device
     wanted = settings.pop("on_device")
+    if (render := render_settings(config)) is not None:
+        return schema.build(
+            "replay",
+            FrameReplay,
+            settings,
+            obs_shape=render.shape,
+            stack=render.stack,
+            action_dim=env.action_dim,
+            skill_dim=space.dim,
+            rng=rng.numpy("replay"),
+            device=device,
+            one_hot=space.one_hot,
+        )
     if wanted is True and device.type != "cuda":
         raise UserError(
             f"replay.on_device=true needs a GPU, and device is {device}; use replay.on_device=auto"
@@ -305,7 +335,8 @@ def make_parts(
             **snapshot["config"]["agent"]["objective"],
             "_target_": config["agent"]["objective"]["_target_"],
         }
-        objective = method_objective({"agent": {"objective": settings}}, env, space.dim, rng)
+        theirs = {**config, "agent": {"objective": settings}}
+        objective = method_objective(theirs, env, space.dim, rng)
         load_weights(objective, snapshot["objective"])
         return objective.to(device)
 
@@ -314,7 +345,7 @@ def make_parts(
     chooses = config["phase"] == "finetune" and config["skills"]["name"] in ALGORITHMS
     skills: SkillSource
     if chooses:  # made after the learner, whose start it must not move
-        skills = make_selector(config, space, env.obs_dim, rng)
+        skills = make_selector(config, space, seen_dim(config, env.obs_dim), rng)
     else:
         paid = None
         if older is not None and config["skills"]["name"] == "by_data":
@@ -329,7 +360,10 @@ def make_parts(
     if snapshot is not None:
         with fitting(config["snapshot"] or "the snapshot"):
             learner.warm_start(snapshot["learner"], snapshot.get("optimizers"))
-    return Parts(env, eval_envs, skills, learner, objective, memory, rng)
+    sight = None
+    if isinstance(learner, DDPG) and isinstance(memory, FrameReplay):
+        sight = Sight(learner, memory, Draws(rng.torch("sight"), device))
+    return Parts(env, eval_envs, skills, learner, objective, memory, rng, sight)
 
 
 def require_memory(replay: int) -> None:
@@ -460,6 +494,11 @@ def _run(
     return path
 
 
+def obs_words(config: dict[str, Any], parts: Parts) -> str:
+    render = render_settings(config)
+    return str(parts.env.obs_dim) if render is None else " x ".join(map(str, render.shape))
+
+
 def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str) -> None:
     count = sum(
         p.numel()
@@ -470,7 +509,7 @@ def print_header(config: dict[str, Any], path: Path, parts: Parts, env_name: str
     print(
         f"{config['phase']} {config['agent']['name']} on {env_name}, seed {config['seed']}, "
         f"{config['num_train_frames']:,} frames\n"
-        f"  {config['device']}, {config['num_threads']} threads; obs {parts.env.obs_dim}, action "
+        f"  {config['device']}, {config['num_threads']} threads; obs {obs_words(config, parts)}, action "
         f"{parts.env.action_dim}, skills {parts.skills.space.dim}; "
         f"{count / 1e6:.2f} M parameters"
         + (f", replay {parts.memory.nbytes / 1e9:.3f} GB" if parts.memory is not None else "")

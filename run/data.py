@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 import envs
+from records import Replay, wrong
 from replay_buffer import ReplayBuffer
 from run import settings
-from utils import Natural, Share, UserError, load_torch, save_torch
+from utils import Natural, Share, Unreadable, UserError, load_torch, save_torch
 
 FILE = "replay.pt"
 COLUMNS = ("obs", "action", "reward", "discount", "skill", "episode_step")  # of every file
@@ -135,24 +136,48 @@ def save(path: Path, memory: ReplayBuffer, **facts: Any) -> None:
 
 def load(path: Path) -> Data:
     found = load_torch(path, "replay")
-    try:
-        columns = {name: found["columns"][name].numpy() for name in COLUMNS}
-        columns |= {n: found["columns"][n].numpy() for n in MORE if n in found["columns"]}
-        data = Data(
-            columns,
-            tuple(map(str, found["tasks"])),
-            str(found["env"]),
-            bool(found["one_hot"]),
-            int(found["frame"]),
-            int(found["action_repeat"]),
-        )
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"{path} is no replay of this code ({type(error).__name__}: {error})"
-        ) from error
-    if len({len(array) for array in columns.values()}) != 1 or len(data) < 2:
-        raise UserError(f"{path} is no replay of this code: its columns differ in length")
-    return data
+    problem = wrong(Replay, found)
+    columns = {} if problem else as_arrays(found["columns"])
+    if problem := problem or wrong_columns(columns, len(found["tasks"])):
+        raise Unreadable(f"{path} is no replay of this code: {problem}")
+    facts = (found[name] for name in ("env", "one_hot", "frame", "action_repeat"))
+    return Data(columns, tuple(found["tasks"]), *facts)
+
+
+def as_arrays(columns: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The known columns that are plain tensors in memory: a sparse one, or one without content, has
+    no array."""
+    return {
+        name: tensor.numpy()
+        for name in (*COLUMNS, *MORE)
+        if isinstance(tensor := columns.get(name), torch.Tensor)
+        and tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and not (tensor.is_quantized or tensor.requires_grad or tensor.is_complex())
+        and tensor.dtype != torch.bfloat16  # which numpy does not know
+    }
+
+
+def wrong_columns(columns: dict[str, np.ndarray], tasks: int) -> str:
+    """What is wrong with the columns of a replay, in a few words; empty if nothing is."""
+    if missing := [name for name in COLUMNS if name not in columns]:
+        return f"it has no {', '.join(missing)}"
+    if len({array.shape[:1] for array in columns.values()}) != 1 or len(columns["obs"]) < 2:
+        return "its columns differ in length, or have one row"
+    widths = {"reward": 1, "discount": 1, **({"task_rewards": tasks} if tasks else {})}
+    for name, array in columns.items():
+        ranks = {"episode_step": (1,), "obs": range(2, 5)}.get(name, (2,))  # pixels have four
+        if array.dtype.kind not in "fiub" or array.ndim not in ranks:
+            return f"{name} holds {array.dtype} in {array.ndim} dimensions"
+        if name in widths and array.shape[1] != widths[name]:
+            return f"{name} has {array.shape[1]} numbers per row in place of {widths[name]}"
+        if not np.isfinite(array).all():
+            return f"{name} holds nan or infinity"
+    if tasks and "task_rewards" not in columns:
+        return "it has no task_rewards"
+    if columns["episode_step"].dtype.kind not in "iu" or columns["episode_step"].min() < 0:
+        return "episode_step does not count"
+    return ""
 
 
 def find(snapshot: Path) -> Path:

@@ -164,6 +164,15 @@ def find_snapshot(
     )
 
 
+def ends_with(run: Path, frames: int) -> list[str]:
+    """The files from which a finished run can go on: a checkpoint, or else its data and the snapshot
+    of the same frame; none where it kept neither."""
+    for names in ([f"checkpoint_{frames}.pt"], ["replay.pt", f"snapshots/snapshot_{frames}.pt"]):
+        if all((run / name).exists() for name in names):
+            return names
+    return []
+
+
 class RunDirectory:
     """One run: config.yaml, CSVs, snapshots/, two rolling checkpoints while unfinished, result.json
     at the end."""
@@ -234,11 +243,11 @@ class RunDirectory:
         had, wanted = stored.get("num_train_frames", 0), self.config["num_train_frames"]
         if wanted <= had:
             return False
-        if resumes and had and not (self.path / f"checkpoint_{had}.pt").exists():
+        if resumes and had and not ends_with(self.path, had):
             raise UserError(
                 f"{self.path} is finished with {had} frames and kept no checkpoint from which "
-                f"num_train_frames={wanted} could go on (keep_checkpoint=true keeps one); give "
-                "variant=NAME to start from the beginning"
+                f"num_train_frames={wanted} could go on (keep_checkpoint=true keeps one, save_replay=true "
+                "a pre-training's data); give variant=NAME to start from the beginning"
             )
         return True
 

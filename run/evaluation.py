@@ -18,6 +18,7 @@ from envs import Env
 from run import video
 from run.directory import RunDirectory
 from run.parts import Parts, require_finite
+from run.seeing import Sight
 from utils import stream_seed
 
 EVAL_SKILLS = 16  # skills drawn for the log of a pre-training whose skills cannot be counted
@@ -30,29 +31,30 @@ class Episode(NamedTuple):
     """What an evaluation keeps of an episode of T steps."""
 
     total: float  # return
-    states: np.ndarray  # (T, obs_dim), after each step
+    states: np.ndarray  # (T, obs_dim), after each step; also where the agent sees pixels
     skills: np.ndarray  # (T, skill_dim)
 
 
 class Lane:
     """An episode of an evaluation while it is played."""
 
-    def __init__(self, env: Env, source: SkillSource, seed: int):
+    def __init__(self, env: Env, source: SkillSource, seed: int, sight: Sight | None = None):
         env.seed(seed)
-        self.env, self.source, self.last = env, source, env.reset()
+        self.env, self.source, self.last, self.sight = env, source, env.reset(), sight
         self.film: video.Recorder | None = None
         self.total = 0.0
         self.states: list[np.ndarray] = []
         self.skills: list[np.ndarray] = []
 
     def choose(self) -> np.ndarray:
-        step = len(self.states)
-        return self.source.select(self.last.observation, step, first=step == 0)
+        step, obs = len(self.states), self.last.observation
+        shown = obs if self.sight is None else self.sight.for_choice(self.source, obs)
+        return self.source.select(shown, step, first=step == 0)
 
     def step(self, action: np.ndarray, skill: np.ndarray) -> None:
         self.last = self.env.step(action)
         self.total += self.last.reward
-        self.states.append(self.last.observation)
+        self.states.append(self.last.observation if self.sight is None else self.env.measured())
         self.skills.append(skill)
         if self.film:
             self.film.add(self.env, skill, self.last.reward)
@@ -151,7 +153,7 @@ class Evaluator:
         limit = self.config["eval_episode_steps"] or math.inf
         with contextlib.ExitStack() as films:
             lanes = [
-                Lane(env, source, seed)
+                Lane(env, source, seed, self.parts.sight)
                 for env, source, seed in zip(self.parts.eval_envs, sources, seeds)
             ]
             for number, lane in enumerate(lanes, len(self.episodes)):

@@ -15,6 +15,7 @@ from run.cli import own
 from run.cli.schema import LEARNERS, resolve
 from run.directory import RunDirectory, find_snapshot, run_path
 from run.files import require_result
+from run.seeing import sees_pixels
 from utils import UserError, load_snapshot
 
 NUMBERED = (
@@ -23,6 +24,10 @@ NUMBERED = (
     "oracle",
     "bandit",
 )  # regimes that choose among one-hot skills
+
+
+# What a snapshot of pixels decides for whatever starts from it, by section.
+SEEN_BY_SNAPSHOT = {"render": ("size", "stack"), "pixels": ("channels", "feature_dim")}
 
 
 def one_hot_agents() -> list[str]:
@@ -65,9 +70,11 @@ def fit_to_snapshot(
     decided = LEARNERS[saved["name"]].shapes_snapshot
     skill_dim, sizes = snapshot["spec"]["skill_dim"], {k: saved[k] for k in decided}
     given = {o.lstrip("+").partition("=")[0] for o in overrides}
+    seen = seen_by(snapshot["config"], config, path)
     for key, ours, theirs in [
         ("skill_dim", config["skill_dim"], skill_dim),
         *((f"learner.{k}", config["learner"][k], v) for k, v in sizes.items()),
+        *((f"{s}.{k}", config[s][k], v) for s, keys in seen.items() for k, v in keys.items()),
     ]:
         if key in given and ours != theirs:
             raise UserError(
@@ -81,9 +88,25 @@ def fit_to_snapshot(
         print(f"note: {path} holds the actor alone; the critic starts afresh", flush=True)
     return {
         **config,
+        **{section: {**config[section], **keys} for section, keys in seen.items()},
         "learner": learner,
         "skill_dim": skill_dim,
         "snapshot_frame": snapshot["frame"],
+    }
+
+
+def seen_by(saved: dict[str, Any], config: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """What the snapshot's agent saw, by section; nothing of states. Refuses one that saw the other."""
+    theirs, ours = saved.get("obs_type", "states"), config["obs_type"]
+    if theirs != ours:
+        raise UserError(
+            f"{path} was pre-trained with obs_type={theirs}, not {ours}; give obs_type={theirs}"
+        )
+    if not sees_pixels(config):
+        return {}
+    return {
+        section: {key: saved[section][key] for key in keys}
+        for section, keys in SEEN_BY_SNAPSHOT.items()
     }
 
 
@@ -102,7 +125,13 @@ def is_finished(config: dict[str, Any], path: Path, overrides: list[str]) -> boo
     for key in (*LEARNERS[learner["name"]].shapes_snapshot, "init_critic"):
         if key in learner and f"learner.{key}" not in given:
             learner[key] = stored.get("learner", {}).get(key)
-    decided = {"snapshot_frame": stored.get("snapshot_frame")}
+    decided: dict[str, Any] = {"snapshot_frame": stored.get("snapshot_frame")}
+    if sees_pixels(config):
+        for section, keys in SEEN_BY_SNAPSHOT.items():
+            theirs = {
+                k: stored.get(section, {}).get(k) for k in keys if f"{section}.{k}" not in given
+            }
+            decided[section] = {**config[section], **theirs}
     if "skill_dim" not in given:
         decided["skill_dim"] = stored.get("skill_dim")
     directory = RunDirectory(path, {**config, **decided, "learner": learner})

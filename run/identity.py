@@ -52,7 +52,9 @@ def of_the_method(key: str, config: dict[str, Any]) -> bool:
     surgery and balance, what the agent's yaml sets at the top level (alpha, skill_dim), and what shapes a
     pre-training among the learner's."""
     section, _, last = key.partition(".")
-    if section in ("agent", "balance", "surgery") or key in ("learner", "reading"):
+    if section in ("agent", "balance", "surgery", "render", "pixels"):
+        return True
+    if key in ("learner", "reading", "obs_type"):
         return True
     if section == "learner":
         return last in LEARNERS[config["learner"]["name"]].shapes_pretraining
@@ -61,8 +63,11 @@ def of_the_method(key: str, config: dict[str, Any]) -> bool:
 
 def unused(key: str, config: dict[str, Any]) -> bool:
     """A key of `skills` that this rule does not take: skills=default brings the numbers of two
-    rules along, whichever of them the agent's yaml then names."""
+    rules along, whichever of them the agent's yaml then names. And what pictures look like, where
+    there are none."""
     section, _, last = key.partition(".")
+    if section in ("render", "pixels"):
+        return config.get("obs_type") != "pixels"
     name = config.get("skills", {}).get("name")
     if section != "skills" or last in ("", "name") or name in ALGORITHMS:
         return False
@@ -75,7 +80,8 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
         key: MOVED.get(value, value) if isinstance(value, str) else value
         for key, value in flatten(config).items()
         # What a preset holds counts where it is taken, under the name of the key that takes it.
-        if not unused(key, config) and not key.startswith(("preset.ddpg.", "preset.ppo."))
+        if not unused(key, config)
+        and not key.startswith(("preset.ddpg.", "preset.ppo.", "preset.pixels."))
     }
 
 

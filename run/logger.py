@@ -175,6 +175,13 @@ class Logger:
             "counts": self.counts,
         }
 
+    def go_on(self, logs: dict[str, list[dict[str, str]]]) -> None:
+        """Behind the rows of a shorter run, those that come later cut off."""
+        for table in (self.train, self.eval):
+            rows = logs[table.path.name]
+            table.columns, table.rows = list(rows[0]) if rows else [], rows
+            table.restore(table.text())
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.train.restore(state["train"])
         self.eval.restore(state["eval"])

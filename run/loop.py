@@ -15,10 +15,19 @@ from run import data
 from run.directory import RunDirectory
 from run.evaluation import Evaluator
 from run.logger import Logger
+from run.longer import revived
 from run.parts import Parts, require_finite
 from run.results import summary
 from run.signals import BrokenOff, stops_go_to
-from utils import Interrupted, NotFinite, UserError, save_snapshot, weights, write_atomic
+from utils import (
+    Interrupted,
+    NotFinite,
+    UserError,
+    load_weights,
+    save_snapshot,
+    weights,
+    write_atomic,
+)
 
 TRAINING_EPISODES = 10  # whose choices are kept at the end
 
@@ -78,6 +87,8 @@ class Runner:
         if (checkpoint := self.directory.load_checkpoint()) is not None:
             self.load_state_dict(checkpoint)
             print(f"continuing at frame {self.frame:,}", flush=True)
+        elif (earlier := revived(self.directory, self.parts.memory)) is not None:
+            self._revive(earlier)
         self.started, self.resumed_at = time.monotonic() - self.wall_seconds, self.step
         self.resumed_offline = self.offline
         progress: Any = tqdm(
@@ -107,6 +118,23 @@ class Runner:
             ) from None
         self._keep_choices()
         return self._result()
+
+    def _revive(self, state: dict[str, Any]) -> None:
+        """Go on where a shorter pre-training ended, from its snapshot and its data (run/longer.py)."""
+        p, snapshot = self.parts, state["snapshot"]
+        for module, name in ((p.learner, "learner"), (p.objective, "objective")):
+            load_weights(module, snapshot[name])
+        p.learner.set_extra_state(snapshot["optimizers"])
+        p.objective.set_extra_state(snapshot["objective_optimizers"])
+        p.experience.load_state_dict(state["memory"])
+        self.logger.go_on(state["logs"])
+        self.step = state["step"]
+        self.info = {**self.info, "revived_at": self.frame}
+        print(
+            f"continuing at frame {self.frame:,} from a snapshot and its data: weights, moments and "
+            "transitions go on, the episode and the random streams start anew; not bit for bit",
+            flush=True,
+        )
 
     def _learn_offline(self) -> None:
         """Before the first frame: updates on the data of the pre-training alone."""
@@ -167,11 +195,12 @@ class Runner:
             require_finite(self.frame, observation=self.time_step.observation)
             memory.begin(self.time_step.observation, physics=self._physics())
         obs = self.time_step.observation
-        skill = p.skills.select(obs, self.step, first=self.time_step.first())
+        shown = obs if p.sight is None else p.sight.for_choice(p.skills, obs)
+        skill = p.skills.select(shown, self.step, first=self.time_step.first())
         action = self._act(obs, skill, explore=True)
         if p.learner.due(memory, self.step):
             self.logger.add(p.learner.learn(memory, p.objective, self.step))
-        self.logger.add(p.skills.update(p.experience, self.step))
+        self.logger.add(p.skills.update(p.to_choose_by, self.step))
         following = p.env.step(action)
         require_finite(
             self.frame,
@@ -188,7 +217,7 @@ class Runner:
             task_rewards=p.env.task_rewards() or None,
             physics=self._physics(),
         )
-        p.objective.observe(obs, following.observation)
+        self._show(obs, following.observation)
         p.skills.observe(following.reward)
         self.time_step = following
         self.step += 1
@@ -196,6 +225,14 @@ class Runner:
         if following.last():
             self.logger.add({"episode/return": torch.tensor(self.episode_return)})
             self.episode_return, self.episodes = 0.0, self.episodes + 1
+
+    def _show(self, obs: np.ndarray, next_obs: np.ndarray) -> None:
+        """An objective that keeps recent states gets the transition, of pixels its features."""
+        p = self.parts
+        if p.sight is None:
+            p.objective.observe(obs, next_obs)
+        elif p.objective.observes:
+            p.objective.observe(p.sight.see(obs), p.sight.see(next_obs))
 
     def _physics(self) -> np.ndarray | None:
         return self.parts.env.physics_state() if self.keeps_physics else None
@@ -267,8 +304,18 @@ class Runner:
             objective=weights(p.objective),
             skills=weights(p.skills.network) if p.skills.network else {},
             settled=None if (skill := p.skills.settled()) is None else skill.tolist(),
-            optimizers=p.learner.get_extra_state() if self.config.get("save_replay") else {},
+            **self._moments(),
         )
+
+    def _moments(self) -> dict[str, Any]:
+        """Of the optimisers, for whoever goes on from the snapshot with the data beside it."""
+        if not self.config.get("save_replay"):
+            return {"optimizers": {}}
+        p = self.parts
+        return {
+            "optimizers": p.learner.get_extra_state(),
+            "objective_optimizers": p.objective.get_extra_state(),
+        }
 
     def _save_replay(self) -> None:
         p = self.parts
@@ -307,6 +354,7 @@ class Runner:
             "episode_return": self.episode_return,
             "episodes": self.episodes,
             "wall_seconds": time.monotonic() - self.started,
+            "revived_at": self.info.get("revived_at", 0),
         }
 
     def _env_state(self) -> dict[str, Any] | None:
@@ -323,6 +371,8 @@ class Runner:
         for name in ("step", "episode_return", "episodes", "wall_seconds"):
             setattr(self, name, state[name])
         self.offline = state.get("offline", 0)  # checkpoints from before there was such a thing
+        if state.get("revived_at"):
+            self.info = {**self.info, "revived_at": state["revived_at"]}
         self._restore_env(state["env"])
 
     def _restore_env(self, state: dict[str, Any] | None) -> None:

@@ -11,6 +11,7 @@ from agent.base import Learner, Objective
 from agent.learners.recorded import Recorded
 from agent.skills.sources import SkillSource
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
+from run.seeing import Sight
 from utils import NotFinite, Streams
 
 
@@ -30,6 +31,7 @@ class Parts:
     objective: Objective
     memory: ReplayBuffer | MixedReplay | None
     rng: Streams
+    sight: Sight | None = None  # with obs_type=pixels
 
     @property
     def replay(self) -> ReplayBuffer | MixedReplay:
@@ -43,6 +45,11 @@ class Parts:
         what its own choices brought."""
         memory = self.replay
         return memory.fresh if isinstance(memory, MixedReplay) else memory
+
+    @property
+    def to_choose_by(self) -> Any:
+        """The same for whoever chooses skills: batches of features where the agent sees pixels."""
+        return self.experience if self.sight is None else self.sight
 
     @property
     def choices(self) -> dict[str, str]:

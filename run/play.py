@@ -9,6 +9,7 @@ import yaml
 
 import envs
 from run.cli import own
+from run.seeing import render_settings
 from utils import UserError, stream_seed
 
 
@@ -55,7 +56,7 @@ def evaluate(
     if episodes < 1:
         raise UserError(f"episodes={episodes} is not valid; give 1 or more")
     frame, own = getattr(policy, "frame", 0), getattr(policy, "config", {})
-    env = make(task, seed, own.get("action_repeat", 1))
+    env = make(task, seed, own)
     draws = skill is None and not getattr(policy, "chooses", True)
     returns, lengths, played = [], [], []
     try:
@@ -75,9 +76,16 @@ def evaluate(
     return Evaluation(np.array(returns), np.array(lengths), played)
 
 
-def make(task: str, seed: int, action_repeat: int) -> envs.Env:
+def make(task: str, seed: int, config: dict[str, Any]) -> envs.Env:
+    """As the policy's run had it; of a stranger's, states and no repeated actions."""
     try:
-        return envs.make(env_name(task), seed=seed, action_repeat=action_repeat)
+        return envs.make(
+            env_name(task),
+            seed=seed,
+            obs_type=config.get("obs_type", "states"),
+            action_repeat=config.get("action_repeat", 1),
+            render=render_settings(config),
+        )
     except ValueError as error:
         raise UserError(str(error)) from error
 

@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
+from agent.parts.pixels import PixelSettings
 from agent.skills.sources import SpaceKind
+from envs.pixels import RenderSettings
 from run.cli.rules import Rule
-from utils import Count, Natural, Rows
+from utils import Count, Layers, Natural, Rows
 
 
 def is_name(value: Any) -> bool:
@@ -144,6 +146,17 @@ class MemorySettings:
 
 
 @dataclass(kw_only=True)
+class PixelKeys:
+    """Of `pixels`, beside what an encoder takes (PixelSettings): what other keys are with
+    obs_type=pixels."""
+
+    encoder: PixelSettings
+    action_repeat: Annotated[int, Interval(ge=1, le=1000)]
+    layers: Layers
+    action_input: Literal["trunk", "head"]
+
+
+@dataclass(kw_only=True)
 class RolloutSettings:
     """Of `learner=ppo`, beside what PPO takes."""
 
@@ -174,6 +187,8 @@ SECTIONS = {
     "domain": DomainSettings,
     "task": TaskSettings,
     "replay": MemorySettings,
+    "render": RenderSettings,
+    "pixels": PixelKeys,
 }
 # Keys of a preset whose name differs from the key that takes them.
 STANDS_FOR = {
@@ -187,4 +202,7 @@ STANDS_FOR = {
     "selector_every": "skills.update_every_steps",
     "selector_interval": "skills.interval",
     "epsilon_decay": "skills.epsilon_decay",
+    "size": "render.size",
+    "shadows": "render.shadows",
+    "channels": "pixels.channels",
 }

@@ -48,6 +48,14 @@ def hear_early() -> None:
         signal.signal(signum, stop)
 
 
+def hear_plainly() -> None:
+    """What Python does by itself, for a script whose imports are done and that has no handlers of its
+    own: Ctrl-C raises KeyboardInterrupt, the others end the process."""
+    for signum in STOPS:
+        own = signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL
+        signal.signal(signum, own)
+
+
 def started_as(name: str) -> bool:
     """Whether this process is the script `name`.py or its command amped-`name`, which both end with
     it. A module that is imported by others leaves their handlers alone, and so does a process of a

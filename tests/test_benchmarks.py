@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import cost, hours, replay, update
+from benchmarks import cost, hours, pixels, replay, update
+from benchmarks.cost import DEVICE, updater
 from tests.kit import meta
 from tests.kit.configs import composed
+from utils import Streams
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +42,13 @@ def test_every_part_is_there_and_every_number_is_positive(results):
         "loop",
         "evaluation",
         "maze",
+        "pixels",
     }
     assert (
         results["machine"].keys() == {"cpu", "cores", "threads", "memory_gb"}
         and results["machine"]["cpu"]
     )
-    for part in ("update", "cost", "env", "replay", "loop", "evaluation", "maze"):
+    for part in ("update", "cost", "env", "replay", "loop", "evaluation", "maze", "pixels"):
         assert all(math.isfinite(n) and n > 0 for n in numbers(results[part])), part
     assert "amped" in benchmarks.table(results)
 
@@ -103,3 +106,27 @@ def test_hours_of_pretraining_are_of_every_method_of_table_10_and_of_ddpgs_loop_
     found = hours.measure("smoke", "jaco", repeats=1, agents=["rnd", "ddpg"], steps=4)
     assert found.keys() == {"rnd", "ddpg"} and all(0 < each < 1000 for each in found.values())
     assert hours.place("ddpg", "jaco") == "task=jaco_reach_top_left"
+
+
+def test_the_plain_update_on_pixels_is_ours():
+    """The same weights after three updates, by other code and the same random numbers."""
+    ours, other = (updater("ddpg", "preset=smoke", "obs_type=pixels") for _ in range(2))
+    plain = pixels.Plain(other.learner, Streams(0, DEVICE))
+    for _ in range(3):
+        ours()
+        plain.update(other.memory.sample(other.learner.batch_size))
+    for net, theirs in (
+        (ours.learner.encoder.convolutions, plain.convolutions),
+        (ours.learner.actor, plain.actor),
+        (ours.learner.critic, plain.critic),
+        (ours.learner.target, plain.target),
+    ):
+        for a, b in zip(net.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_the_loop_over_frames_gives_the_batch_of_the_replay():
+    memory = updater("ddpg", "preset=smoke", "obs_type=pixels").memory
+    rows = memory.sample_rows(20)
+    for a, b in zip(memory.gather(rows), pixels.loop_sample(memory, rows), strict=True):
+        torch.testing.assert_close(a, b)

@@ -13,6 +13,7 @@ FLOORS = (
     ("experiment",),
     ("run",),
     ("agent", "envs"),
+    ("frame_replay",),
     ("replay_buffer",),
     ("utils",),
     ("records",),

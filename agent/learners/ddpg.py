@@ -1,4 +1,4 @@
-"""DDPG as in URLB (DrQ-v2 without images), for one reward stream or several."""
+"""DDPG as in URLB, on states or on pixels (there DrQ-v2), for one reward stream or several."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from agent.base import Adam, Learner, Metrics, Objective, RewardStreams, descend
 from agent.learners.adaptation import Adaptation
 from agent.learners.compiled import Capture
 from agent.learners.resolvers import FAMO
+from agent.learners.sight import OBSERVATIONS, Seen
 from agent.learners.stream_weights import StreamWeights
 from agent.learners.surgery import SumGradients, Surgery, flat_grad, similarity, split_grad
 from agent.parts.draws import Draws
 from agent.parts.moments import WindowedMoments
 from agent.parts.networks import Actor, Critic
-from agent.parts.optim import follow
+from agent.parts.optim import Reach, follow
+from agent.parts.pixels import Encoder, Images, PixelSettings
 from replay_buffer import Batch
 from utils import (
     Count,
@@ -162,6 +164,8 @@ class DDPG(Learner):
         scale: RewardSettings,
         adapt: Adaptation | None = None,
         stream_weights: StreamWeights | None = None,
+        pixels: PixelSettings | None = None,
+        images: Images | None = None,
     ):
         super().__init__()
         self.per_stream = critic_heads == "per_stream"
@@ -170,7 +174,14 @@ class DDPG(Learner):
                 f"learner.surgery_scope={surgery_scope} needs learner.critic_heads=per_stream: "
                 "one shared Q gives the actor a single gradient"
             )
-        self.actor = Actor(obs_dim + skill_dim, action_dim, hidden_dim=hidden_dim, layers=layers)
+        # Of pixels `obs_dim` is the size of the encoder's features, and trunks narrow them down.
+        self.encoder: Encoder | None = None
+        self.pixels, narrow = pixels, {}
+        if images is not None and pixels is not None:
+            self.encoder, narrow = Encoder(images), {"trunk_dim": pixels.feature_dim}
+        self.actor = Actor(
+            obs_dim + skill_dim, action_dim, hidden_dim=hidden_dim, layers=layers, **narrow
+        )
         self.critic = self.make_critic(
             obs_dim,
             skill_dim,
@@ -179,11 +190,14 @@ class DDPG(Learner):
             hidden_dim=hidden_dim,
             layers=layers,
             action_input=action_input,
+            **narrow,
         )
         self.target = copy.deepcopy(self.critic).requires_grad_(False)
         actor_lr = lr * (adapt.actor_lr if adapt else 1)
         self.actor_opt = self.adam("actor", self.actor.parameters(), actor_lr)
         self.critic_opt = self.adam("critic", self.critic.parameters(), lr)
+        if self.encoder is not None:
+            self.encoder_opt = self.adam("encoder", self.encoder.parameters(), lr)
 
         self.action_dim, self.streams = action_dim, streams
         self.surgery_scope = surgery_scope
@@ -261,12 +275,27 @@ class DDPG(Learner):
         by_policy = self.adapt is not None and self.adapt.warmup == "policy"
         if explore and step < self.num_seed_steps and not by_policy:
             return rng.uniform(-1, 1, self.action_dim).astype(np.float32)
-        x = torch.from_numpy(np.concatenate([obs, skill], -1)).to(self.device)
+        if self.encoder is None:
+            x = torch.from_numpy(np.concatenate([obs, skill], -1)).to(self.device)
+        else:
+            x = torch.cat([self.see(obs), torch.from_numpy(skill).to(self.device)], -1)
         action = self.actor(x).cpu().numpy()
         if explore:
             noise = self.stddev * rng.standard_normal(self.action_dim, np.float32)
             action = (action + noise).clip(-1 + 1e-6, 1 - 1e-6)
         return action
+
+    def see(self, obs: np.ndarray) -> Tensor:
+        """What the networks get of one observation or of several: itself, or its features."""
+        seen = torch.from_numpy(obs).to(self.device)
+        return seen if self.encoder is None else self.encoder.see(seen)
+
+    def look(self, batch: Batch, draws: Draws, *, taught: Sequence[str] = ()) -> Any:
+        """A batch as objectives, critics and selectors take it: of pixels their features."""
+        if self.encoder is None:
+            return batch
+        assert self.pixels is not None, "it comes with the encoder"
+        return Seen(batch, self.encoder, shift=self.pixels.shift, draws=draws, taught=taught)
 
     # ------------------------------------------------------------------------------------- learning
 
@@ -301,7 +330,10 @@ class DDPG(Learner):
         """Encoders, rewards, critic, actor, target (Algorithm 2). Tensors in, tensors out."""
         metrics: Metrics = {}
         for i, batch in enumerate(batches, 1):
-            metrics |= objective.update(batch, final=i == len(batches))
+            if self.encoder is not None:
+                batch = self._learn_to_see(objective, batch, metrics, final=i == len(batches))
+            else:
+                metrics |= objective.update(batch, final=i == len(batches))
         rewards, parts = objective.rewards(batch)
         assert all(r.shape == (len(batch.obs), 1) for r in rewards.values()), {
             k: r.shape for k, r in rewards.items()
@@ -313,12 +345,39 @@ class DDPG(Learner):
             rewards = self._on_one_scale(rewards, self.reward_moments)
         if self.stream_weights is not None:
             metrics |= self.stream_weights.advance(batch.obs, batch.skill)
-        metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
+        if self.encoder is not None:
+            metrics |= self._critic_of_seen(batch, rewards, objective.hints, diagnose=diagnose)
+        else:
+            metrics |= self.update_critic(batch, rewards, objective.hints, diagnose=diagnose)
         if not critic_alone:
             metrics |= self.update_actor(batch)
         follow(self.target, self.critic, self.tau)
         if "updates" in self._buffers:
             self.updates += 1
+        return metrics
+
+    def _learn_to_see(
+        self, objective: Objective, batch: Batch, metrics: Metrics, *, final: bool
+    ) -> Any:
+        """The objective's update on features, whose losses may teach the encoder. Those of the final
+        batch wait for the critic's; the features stay as they were made."""
+        assert self.pixels is not None, "it comes with the encoder"
+        teaches = self.pixels.update_encoder and bool(objective.optimizers)
+        by_critic = ("obs",) if self.pixels.critic_encoder else ()
+        seen = self.look(batch, self.learn_rng, taught=OBSERVATIONS if teaches else by_critic)
+        with seen.teaching(teaches):
+            metrics |= objective.update(seen, final=final)
+        if not final:
+            seen.step(self.encoder_opt)
+        return seen
+
+    def _critic_of_seen(
+        self, seen: Any, rewards: RewardStreams, hints: dict[str, Tensor], *, diagnose: bool
+    ) -> Metrics:
+        assert self.pixels is not None, "it comes with the encoder"
+        with seen.teaching(self.pixels.critic_encoder):
+            metrics = self.update_critic(seen, rewards, hints, diagnose=diagnose)
+        seen.step(self.encoder_opt)
         return metrics
 
     @staticmethod
@@ -425,6 +484,12 @@ class DDPG(Learner):
             with torch.no_grad():
                 surgery.settle(losses, losses_now())
             return surgery.shares(f"{label}_share")
+        if (reach := Reach.now) is not None:
+            # Surgery is about the critic's own weights (Algorithm 1); the encoder gets the sum.
+            stacked = torch.stack(list(losses.values()))
+            total = stacked.sum() if weights is None else (weights * stacked).sum()
+            found = torch.autograd.grad(total, reach.tensors, retain_graph=True, allow_unused=True)
+            reach.collect(found)
         grads = {
             name: flat_grad(loss, optimizer.parameters, retain_graph=i < len(losses))
             for i, (name, loss) in enumerate(losses.items(), 1)
@@ -462,6 +527,8 @@ class DDPG(Learner):
     ) -> None:
         """What survives pre-training: by URLB's rules the actor and the critic's trunk, while Q
         heads and optimisers start afresh; `adapt` and `start` may say otherwise."""
+        if self.encoder is not None:
+            self.encoder.load_state_dict(_under(state, "encoder."))
         pretrained = _under(state, "actor.")
         if self.adapt is None or self.adapt.actor:
             self.actor.load_state_dict(pretrained)

@@ -4,13 +4,14 @@ models (ICM)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from agent.parts.moments import RunningMoments
 from agent.parts.networks import mlp, trunk
+from agent.parts.pixels import Images, ScaledEncoder
 
 RewardForm = Literal["normalized", "squared_norm", "mean"]
 
@@ -25,16 +26,37 @@ class NoveltySettings:
 
 
 class RND(nn.Module):
-    """Error of a predictor of a frozen random network on clamp(batch-normalised input, +-5)."""
+    """Error of a predictor of a frozen random network on clamp(batch-normalised input, +-5).
 
-    def __init__(self, in_dim: int, *, hidden_dim: int, out_dim: int):
+    With `images` both begin with an encoder of their own and see pictures, not the features of the
+    learner's encoder, which moves: the error would never settle.
+    """
+
+    def __init__(self, in_dim: int, *, hidden_dim: int, out_dim: int, images: Images | None = None):
         super().__init__()
+        self.images = images
+
+        def network() -> nn.Sequential:
+            net = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
+            return net if images is None else nn.Sequential(ScaledEncoder(images), *net)
+
         # batch statistics, always
-        self.normalize = nn.BatchNorm1d(in_dim, affine=False, track_running_stats=False)
-        self.predictor = mlp(in_dim, hidden_dim, hidden_dim, out_dim)
-        self.target = mlp(in_dim, hidden_dim, hidden_dim, out_dim).requires_grad_(False)
+        if images is None:
+            self.normalize: nn.Module = nn.BatchNorm1d(
+                in_dim, affine=False, track_running_stats=False
+            )
+        else:
+            self.normalize = nn.BatchNorm2d(
+                images.shape[0], affine=False, track_running_stats=False
+            )
+        self.predictor = network()
+        self.target = network().requires_grad_(False)
         self.moments = RunningMoments()
         self.last: tuple | None = None  # an input, its version, and the answer
+
+    def input(self, batch: Any, name: str) -> Tensor:
+        """What it looks at, of a batch."""
+        return getattr(batch, name) if self.images is None else batch.pictures(name)
 
     def forward(self, x: Tensor) -> Tensor:
         """Squared error per row and output: (B, out_dim)."""
@@ -46,10 +68,10 @@ class RND(nn.Module):
         """The normalised input and what the frozen network says of it: the same for the step and
         the reward of a batch, so the last answer is kept."""
         if torch.compiler.is_compiling():  # finds what is computed twice by itself
-            normal = self.normalize(x).clamp(-5, 5)
+            normal = self.normalize(x.float()).clamp(-5, 5)
             return normal, self.target(normal)
         if self.last is None or self.last[0] is not x or self.last[1] != x._version:
-            normal = self.normalize(x).clamp(-5, 5)
+            normal = self.normalize(x.float()).clamp(-5, 5)
             self.last = (x, x._version, normal, self.target(normal))
         return self.last[2:]
 

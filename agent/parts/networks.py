@@ -64,12 +64,21 @@ def trunk(in_dim: int, out_dim: int) -> nn.Sequential:
 
 
 class Actor(nn.Module):
-    """mu(x) in (-1, 1); x = [obs, skill]."""
+    """mu(x) in (-1, 1); x = [obs, skill]. A trunk is as wide as the rest, or `trunk_dim`."""
 
-    def __init__(self, in_dim: int, action_dim: int, *, hidden_dim: int, layers: int):
+    def __init__(
+        self,
+        in_dim: int,
+        action_dim: int,
+        *,
+        hidden_dim: int,
+        layers: int,
+        trunk_dim: int | None = None,
+    ):
         super().__init__()
-        self.trunk = trunk(in_dim, hidden_dim)
-        self.head = mlp(*[hidden_dim] * (layers + 1), action_dim)
+        width = trunk_dim or hidden_dim
+        self.trunk = trunk(in_dim, width)
+        self.head = mlp(width, *[hidden_dim] * layers, action_dim)
 
     def before_tanh(self, x: Tensor) -> Tensor:
         return self.head(self.trunk(x))
@@ -91,12 +100,14 @@ class Critic(nn.Module):
         layers: int,
         action_input: Literal["trunk", "head"],
         columns: int,
+        trunk_dim: int | None = None,
     ):
         super().__init__()
         self.action_in_trunk = action_input == "trunk"
         extra = 0 if self.action_in_trunk else action_dim
-        self.trunk = trunk(in_dim + action_dim - extra, hidden_dim)
-        sizes = (hidden_dim + extra, *[hidden_dim] * layers, columns)
+        width = trunk_dim or hidden_dim
+        self.trunk = trunk(in_dim + action_dim - extra, width)
+        sizes = (width + extra, *[hidden_dim] * layers, columns)
         self.q1, self.q2 = mlp(*sizes), mlp(*sizes)
 
     def forward(self, x: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:

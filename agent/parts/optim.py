@@ -62,10 +62,45 @@ class Adam(torch.optim.Adam):
             parameter.sub_(lr / first * mean / (square.sqrt() / second + eps))
 
 
+class Reach:
+    """Tensors that losses are functions of besides parameters: what an encoder gave. Inside `with`,
+    the gradients of every loss that is descended are added up here, so that whoever writes a loss
+    need not know of the encoder.
+    """
+
+    now: Reach | None = None  # the one that is open
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.grads: list[Tensor | None] = []
+
+    def add(self, tensor: Tensor) -> None:
+        self.tensors.append(tensor)
+        self.grads.append(None)
+
+    def __enter__(self) -> Reach:
+        Reach.now = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Reach.now = None
+
+    def collect(self, grads: Sequence[Tensor | None]) -> None:
+        for i, grad in enumerate(grads):
+            if grad is not None:
+                before = self.grads[i]
+                self.grads[i] = grad if before is None else before + grad
+
+
 def descend(loss: Tensor, *optimizers: Adam) -> None:
     """One step of each optimiser down one loss."""
-    parameters = [p for optimizer in optimizers for p in optimizer.parameters]
-    grads = iter(torch.autograd.grad(loss, parameters, allow_unused=True))
+    parameters: list[Tensor] = [p for optimizer in optimizers for p in optimizer.parameters]
+    reach = Reach.now
+    wanted = parameters if reach is None else parameters + reach.tensors
+    found = torch.autograd.grad(loss, wanted, allow_unused=True)
+    if reach is not None:
+        reach.collect(found[len(parameters) :])
+    grads = iter(found[: len(parameters)])
     for optimizer in optimizers:
         optimizer.step_along([next(grads) for _ in optimizer.parameters])
 

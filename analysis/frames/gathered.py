@@ -71,7 +71,7 @@ class Gathered(NamedTuple):
 
     @property
     def hours(self) -> pd.DataFrame:
-        """One row per finished run, as tables.wall_clock takes them."""
+        """One row per finished run, as hours.wall_clock takes them."""
         return self.evaluations[self.evaluations["final"]].assign(state="finished")
 
     def save(self, out: Path, name: str) -> list[Path]:

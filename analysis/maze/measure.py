@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from analysis.frames.lines import read_table
 from analysis.maze.episodes import Trained, maze_domains, measures, walk
 from envs.maze.geometry import EPISODE_STEPS, uniform
 from envs.maze.lanes import Lanes
 from run.cli.console import printable
 from run.directory import ONCE_NAMED, SILENT, variant_name
-from run.files import Damaged, read_result, read_text
+from run.files import Damaged, read_result
 from run.results import git_state
 from utils import CONFIGS, UserError, stream_seed, write_text
 
@@ -161,11 +162,10 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     try:
-        reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
-        rows = list(reader)
-    except (Damaged, csv.Error) as error:
+        columns, rows = read_table(path)
+    except Damaged as error:
         raise UserError(f"{path} cannot be read ({error}); give --out another file") from error
-    if tuple(reader.fieldnames or ()) != COLUMNS:
+    if tuple(columns) != COLUMNS:
         raise UserError(f"{path} has other columns than these measures; give --out another file")
     if any(None in row or None in row.values() for row in rows):
         raise UserError(f"{path} has a row of another length; give --out another file")

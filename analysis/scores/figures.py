@@ -1,4 +1,4 @@
-"""Figures of scores: intervals, curves, profiles, bars beside the paper's, conflicts of gradients.
+"""Figures of scores: intervals, curves, profiles, bars beside the paper's.
 
 Each function takes a table of analysis/scores or analysis/frames and returns a Figure, which
 save(figure, path) writes. The paper prints means and deviations but no single runs, so it appears
@@ -336,59 +336,3 @@ def short(task: str, domain: str) -> str:
 
 def bar_label(method: str, name: str) -> str:
     return f"{label(method)} ({OWN[name]})" if method == "amped" and name in OWN else label(method)
-
-
-# ----------------------------------------------------------------------------------------- conflict
-
-
-def conflict(train: pd.DataFrame | None) -> Figure:
-    """Share of conflicts, inner product ("gradient similarity") and cosine over pre-training,
-    beside the paper's ratios (Sec. 3.3).
-
-    `train` is runs.read_train with the columns domain, method and seed beside
-    surgery/sample_conflict (the paper's ratio, over samples), surgery/conflict (over updates),
-    surgery/dot and surgery/cosine. Thin lines are seeds, thick ones means.
-    """
-    empty = pd.DataFrame(columns=["domain", "method", "seed", "frame"])
-    train = empty if train is None else train
-    methods = list(train["method"].unique())
-    paint = colours(methods)
-    with matplotlib.rc_context(FONTS):
-        figure, axes = canvas(3, len(DOMAINS), width=3, height=1.9, sharex="col", sharey="row")
-        for domain, (ratio, dot, cosine) in zip(DOMAINS, axes.T, strict=True):
-            runs = train[train["domain"] == domain]
-            printed = paper_tables.claim(f"conflict_{domain}")
-            ratio.axhline(printed, color="black", linestyle="--", linewidth=1)
-            ratio.set(title=f"{domain} (paper: {printed:.4f})", ylim=(-0.03, 1.05))
-            for axis in (dot, cosine):
-                axis.axhline(0, color="0.6", linewidth=0.8)
-            dot.set_yscale("symlog")
-            cosine.set_ylim(-1.05, 1.05)
-            for method, some in runs.groupby("method", sort=False):
-                draw_seeds(ratio, some, "surgery/sample_conflict", paint[method], "-")
-                draw_seeds(ratio, some, "surgery/conflict", paint[method], ":")
-                draw_seeds(dot, some, "surgery/dot", paint[method], "-")
-                draw_seeds(cosine, some, "surgery/cosine", paint[method], "-")
-            frames(cosine)
-            cosine.set_xlabel("frames of pre-training")
-            if runs.empty:
-                cosine.set(xticks=[], xlabel="no runs yet")
-        axes[0][0].set_ylabel("share in conflict")
-        axes[1][0].set_ylabel("inner product")
-        axes[2][0].set_ylabel("cosine of gradients")
-        method_legend(
-            figure, methods, {"of samples": "-", "of updates": ":", "paper (of samples)": "--"}
-        )
-    return figure
-
-
-def draw_seeds(axis, runs: pd.DataFrame, column: str, colour: str, style: str) -> None:
-    if column not in runs:
-        return
-    runs = runs.dropna(subset=[column])
-    for _, run in runs.groupby("seed"):
-        axis.plot(
-            run["frame"], run[column], color=colour, linestyle=style, linewidth=0.6, alpha=0.5
-        )
-    mean = runs.groupby("frame")[column].mean()
-    axis.plot(mean.index, mean, color=colour, linestyle=style, linewidth=1.8)

@@ -39,9 +39,9 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "wandb_project",
     ),
     "Machine": ("device", "num_threads", "compile", "cuda_graph", "tf32"),
-    "Environment": ("obs_type", "action_repeat", "domain.", "task."),
+    "Environment": ("obs_type", "action_repeat", "domain.", "task.", "render."),
     "The method": ("skill_dim", "skill_interval", "agent.", "surgery."),
-    "The learner": ("learner.", "replay."),
+    "The learner": ("learner.", "replay.", "pixels."),
     "Fine-tuning": ("skills.", "adapt.", "data."),
 }
 HIDDEN = re.compile(r"(preset|agent\.(show|per_domain|ddpg|ppo))\b|phase$|.*(_target_|name)$")

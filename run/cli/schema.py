@@ -76,6 +76,10 @@ GIVEN = {
     "physics",
     "data",
     "updates",
+    "pixels",
+    "images",
+    "obs_shape",
+    "stack",
 }
 GROUPS = {  # sections that hold sections, or that an agent's yaml may leave out
     "agent",
@@ -87,6 +91,7 @@ GROUPS = {  # sections that hold sections, or that an agent's yaml may leave out
     "agent.ppo",
     "preset.ddpg",
     "preset.ppo",
+    "preset.pixels",
     *SECTIONS,
 } - {""}
 
@@ -203,8 +208,9 @@ class Schema:
             return self.sections[section].get(last)
         if section.startswith("agent.per_domain."):
             return self._stands_for(last, "", "agent.objective", "agent")
-        if section in ("preset.ddpg", "preset.ppo"):
-            return self._preset(section.rpartition(".")[2], STANDS_FOR.get(last, last))
+        if section in ("preset.ddpg", "preset.ppo", "preset.pixels"):
+            learner = "ppo" if section == "preset.ppo" else "ddpg"
+            return self._preset(learner, STANDS_FOR.get(last, last))
         return self._own(key) if not section else None
 
     def _stands_for(self, name: str, *sections: str) -> Rule | None:
@@ -338,6 +344,8 @@ def _require_sections(config: dict[str, Any]) -> None:
         "replay",
         "adapt",
         "data",
+        "render",
+        "pixels",
     ):
         if section in config and not isinstance(config[section], dict):
             SECTION.check(section, config[section])

@@ -7,6 +7,8 @@ from typing import Any
 from envs.maze.geometry import EPISODE_STEPS
 from utils import UserError
 
+SIDE_BY_SIDE = 10**5  # episodes of an on-policy evaluation: 80 MB of positions for each skill
+
 
 def check_minibatches(learner: dict[str, Any]) -> None:
     """Every minibatch needs two rows, of which deviations are taken."""
@@ -38,6 +40,11 @@ def check_cycles(config: dict[str, Any]) -> None:
             "save_video=false, its pre-training draws skills_<frame>.png"
         )
     check_minibatches(config["learner"])
+    if config["num_eval_episodes"] > SIDE_BY_SIDE:
+        raise UserError(
+            f"num_eval_episodes={config['num_eval_episodes']} is too large: learner=ppo plays them side "
+            f"by side, and the most that works is {SIDE_BY_SIDE}"
+        )
     cycle = cycle_frames(config)
     for key in (
         "num_train_frames",
@@ -54,7 +61,37 @@ def check_cycles(config: dict[str, Any]) -> None:
                 )
 
 
+def check_data(data: dict[str, Any]) -> None:
+    """What is only for older data is refused where there is none."""
+    for key in ("offline_updates", "file"):
+        if data["name"] == "none" and data.get(key):
+            raise UserError(
+                f"data.{key}={data[key]} is for data=relabelled; data=none has no older data to learn "
+                "from: give data=relabelled too, or leave it away"
+            )
+
+
+def check_pixels(config: dict[str, Any]) -> None:
+    """What has been built for pictures, and what for states alone."""
+    if config["learner"]["name"] != "ddpg":
+        raise UserError(
+            f"obs_type=pixels is for learner=ddpg; learner={config['learner']['name']} takes states: "
+            "use obs_type=states, or learner=ddpg"
+        )
+    if config.get("save_replay"):
+        raise UserError("save_replay= keeps states; with obs_type=pixels use save_replay=false")
+    if config.get("data", {}).get("name", "none") != "none":
+        raise UserError("data= holds states; with obs_type=pixels use data=none")
+    if config["replay"]["on_device"] is True:
+        raise UserError(
+            "replay.on_device=true copies states; with obs_type=pixels batches of uint8 are sent: "
+            "use replay.on_device=auto"
+        )
+
+
 def check_together(config: dict[str, Any]) -> None:
+    if config["obs_type"] == "pixels":
+        check_pixels(config)
     repeat = config["action_repeat"]
     for key in (
         "num_train_frames",
@@ -78,11 +115,10 @@ def check_together(config: dict[str, Any]) -> None:
                 raise UserError(
                     f"{key}=true is for learner=ddpg; learner=ppo runs without it: {key}=false"
                 )
+    check_data(config.get("data", {"name": "none"}))
     late = [f for f in config["snapshots"] if f % repeat]
     if late:
         raise UserError(f"snapshots={late} are not multiples of action_repeat={repeat}")
-    if config["obs_type"] != "states":
-        raise UserError(f"obs_type={config['obs_type']} is not supported yet; use obs_type=states")
     task = config.get("task")
     if task and task["domain"] != config["domain"]["name"]:
         raise UserError(

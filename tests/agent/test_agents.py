@@ -118,7 +118,14 @@ def test_all_state_is_in_the_state_dict(agent, tmp_path):
 @pytest.mark.parametrize("agent", AGENTS)
 def test_learning_needs_no_host(agent):
     """On the meta device an .item(), a branch on a tensor or a tensor of the host raises."""
-    words = (f"agent={agent}", "preset=smoke")
+    for words in (
+        (f"agent={agent}", "preset=smoke"),
+        (f"agent={agent}", "preset=smoke", "obs_type=pixels"),
+    ):
+        learn_on_meta(agent, words)
+
+
+def learn_on_meta(agent: str, words: tuple[str, ...]) -> None:
     meta.learn_twice(*meta.build(composed("finetune", *words, "task=walker_run")))
     if agent in PRETRAINED:
         meta.learn_twice(*meta.build(composed("pretrain", *words)))

@@ -35,6 +35,9 @@ DDPG = ("preset=smoke", "agent=ddpg", "task=walker_run")
         ),
         ("agent=ddpg", "task=walker_run"),
         ("agent=amped", "task=walker_run"),
+        ("agent=amped", "obs_type=pixels"),
+        ("agent=amped", "obs_type=pixels", "learner.critic_heads=per_stream"),
+        ("agent=ddpg", "task=walker_run", "obs_type=pixels"),
     ],
     ids=" ".join,
 )

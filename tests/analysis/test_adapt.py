@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from analysis import adapt, power
+from run.cli.console import LEFT_OUT
+from tests.kit.data_attacks import CELLS, TABLES
 
 FRAMES = [0, 40, 80]
 
@@ -42,6 +44,9 @@ def made_rows(scores):
             "frame": frame,
             "return_mean": 1000 * value,
             "normalised": value,
+            "protocol": "reuse",
+            "agent": "amped",
+            "pretrain_frames": 0,
         }
         for method, seeds in scores.items()
         for seed, tasks in seeds.items()
@@ -88,6 +93,36 @@ def test_power_reads_the_rows_and_judges_every_pair(tmp_path, run_main):
     rows.drop(columns="seed").to_csv(tmp_path / "bad.csv", index=False)
     bad = run_main(power.main, tmp_path / "bad.csv")
     assert bad.code == 2 and "is not what analysis.adapt writes" in bad.err
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Rows of two methods as the command writes them."""
+    heights = {"reuse": 0.8, "scratch": 0.2}
+    rows = made_rows({m: {s: {"a": (0, 0, h)} for s in (1, 2, 3)} for m, h in heights.items()})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    return tmp_path / "rows.csv"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_what_is_no_table_is_one_line(name, table, run_main):
+    table.write_bytes(TABLES[name])
+    done = run_main(power.main, table)
+    assert done.code == 2 and done.err.count("\n") == 1 and str(table) in done.err, done
+    words = ("experiment=adapt_walker", "--rows", table, "--out", table.parent / "out")
+    compared = run_main(adapt.main, *words)
+    assert compared.code == 2 and compared.err == done.err
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_spoilt_line_is_named_and_left_out(name, table, run_main):
+    column, value = CELLS[name]
+    rows = pd.read_csv(table, dtype=str, keep_default_na=False)
+    rows.loc[0, column] = value
+    rows.to_csv(table, index=False)
+    done = run_main(power.main, table)
+    assert done.code == LEFT_OUT and done.err.startswith(f"left out: {table}, line 2: {column}: ")
+    assert done.err.count("\n") == 1 and "\x1b" not in done.err and done.out
 
 
 def test_the_command_compares_real_runs_and_adds_rows_of_other_days(cli, tmp_path, run_main):

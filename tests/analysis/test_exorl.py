@@ -5,6 +5,8 @@ import pytest
 
 from analysis import exorl
 from run import data
+from run.cli.console import LEFT_OUT
+from tests.kit.data_attacks import EPISODES, episode
 
 
 @pytest.fixture
@@ -68,7 +70,19 @@ def test_what_is_no_episode_is_one_line(tmp_path, run_main):
     assert empty.code == 2 and "no episode_<number>_<length>.npz" in empty.err
     (tmp_path / "episode_000000_10.npz").write_bytes(b"nonsense")
     bad = run_main(exorl.main, "import", tmp_path, tmp_path / "x.pt", "--task", "walker_run")
-    assert bad.code == 2 and "cannot be read as an episode" in bad.err
+    assert bad.code == 2 and "it cannot be read as an episode (BadZipFile)" in bad.err
+    assert "has no episode that can be read" in bad.err and not (tmp_path / "x.pt").exists()
     np.savez(tmp_path / "episode_000000_10.npz", observation=np.zeros((3, 24)))
     bad = run_main(exorl.main, "import", tmp_path, tmp_path / "x.pt", "--task", "walker_run")
     assert bad.code == 2 and "it has no action, reward, discount" in bad.err
+
+
+@pytest.mark.parametrize("name", EPISODES)
+def test_a_spoilt_episode_is_named_and_left_out(name, tmp_path, run_main):
+    episode()(tmp_path / "episode_000000_3.npz")
+    EPISODES[name](tmp_path / "episode_000001_3.npz")
+    out = tmp_path / "x.pt"
+    done = run_main(exorl.main, "import", tmp_path, out, "--task", "walker_run")
+    assert done.code == LEFT_OUT and done.err.count("\n") == 1, done
+    assert done.err.startswith(f"left out: {tmp_path / 'episode_000001_3.npz'}: ")
+    assert done.out.startswith("1 episode, 3 steps: ") and len(data.load(out)) == 4

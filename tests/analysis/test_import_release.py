@@ -85,6 +85,19 @@ def test_an_imported_actor_and_critic_say_what_the_originals_say(
             )
 
 
+def test_an_imported_agent_that_sees_pixels_says_what_the_original_says(zoo, importing, tmp_path):
+    done = importing(zoo / "pixel.pt", "domain=walker")
+    assert done.code == 0 and done.out.endswith("obs_type=pixels\n"), done
+    policy = load_policy(imported(tmp_path / "runs", "diayn"))
+    said = torch.load(zoo / "pixel_said.pt", weights_only=True)
+    assert policy.obs_shape == (9, 84, 84) and policy.skill_dim == 8
+    ours = policy.act(said["pictures"].numpy(), said["x"][:, -8:].numpy())
+    torch.testing.assert_close(torch.from_numpy(ours), said["mean"], rtol=0, atol=1e-5)
+    state = load_snapshot(imported(tmp_path / "runs", "diayn"))["learner"]
+    critic = Critic(4908, 6, hidden_dim=16, layers=2, action_input="head", columns=1, trunk_dim=5)
+    critic.load_state_dict(_under(state, "critic."))  # every weight has its place
+
+
 def test_an_imported_snapshot_is_fine_tuned_by_file_and_by_variant(zoo, importing, cli):
     assert importing(zoo / "cic.pt", "domain=walker", "seed=3").code == 0
     path = imported(cli.root, "cic", seed=3)
@@ -131,7 +144,8 @@ def test_the_reader_makes_stand_ins_and_imports_nothing(zoo):
 @pytest.mark.parametrize(
     ("name", "words", "expected"),
     [
-        ("pixel", (), "trained on pixels; only obs_type=states is supported"),
+        ("slow", (), "ours is four times Conv2d (3 x 3, the first with stride 2), ReLU"),
+        ("pixel", ("agent=cic", "skill_dim=7"), "its actor takes 4908 numbers"),
         ("legacy", (), "no snapshot of URLB-family code as torch 1.6 or later saves it"),
         (
             "leaky",

@@ -12,6 +12,7 @@ import envs
 from analysis import palette
 from analysis.frames.runs import read_curves, read_runs, read_train
 from analysis.scores import aggregate as scores
+from analysis.scores import conflicts
 from analysis.scores import figures as figures
 from experiment import paper
 from experiment.labels import CHANGES, label, shown
@@ -199,7 +200,7 @@ def test_unknown_bars_and_doubled_runs_are_refused():
 
 
 def test_conflict_has_the_papers_ratios_as_dashed_lines():
-    figure = drawn(figures.conflict(None))
+    figure = drawn(conflicts.draw(None))
     dashed = [
         line.get_ydata()[0]
         for axis in figure.axes[:3]
@@ -217,7 +218,7 @@ def test_real_runs_from_their_directories_to_files(cli, tmp_path):
     train = read_train(pretrained["path"], SURGERY).merge(
         pretrained[["path", "domain", "method", "seed"]], on="path"
     )
-    figure = figures.conflict(train)
+    figure = conflicts.draw(train)
     # walker's
     for axis, column in ((figure.axes[3], "surgery/dot"), (figure.axes[6], "surgery/cosine")):
         assert any(list(line.get_ydata()) == train[column].tolist() for line in axis.lines)
@@ -229,7 +230,7 @@ def test_real_runs_from_their_directories_to_files(cli, tmp_path):
     )
     with Image.open(written[1]) as picture:
         assert picture.size[0] > 800
-    again = figures.save(figures.conflict(train), tmp_path / "again")
+    again = figures.save(conflicts.draw(train), tmp_path / "again")
     assert [path.read_bytes() for path in again] == [path.read_bytes() for path in written]
 
     tuned = runs[runs["phase"] == "finetune"]

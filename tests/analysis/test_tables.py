@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from analysis.frames.runs import COLUMNS
-from analysis.scores import tables
-from analysis.scores.tables import MARKDOWN, Entry, compare, escape, marked, spell, wall_clock
+from analysis.scores import hours, tables
+from analysis.scores.hours import wall_clock
+from analysis.scores.tables import MARKDOWN, Entry, compare, escape, marked, spell
 from analysis.table import size_warning
 from experiment import paper
 from experiment.definition import load
@@ -295,7 +296,7 @@ def test_hours_of_the_paper_alone(phase):
 
 def test_the_machine_that_is_named_is_the_papers():
     quotes = paper.load("claims").set_index("id")["quote"]
-    gpu, cpu = tables.PAPER_MACHINE.split(", ")
+    gpu, cpu = hours.PAPER_MACHINE.split(", ")
     assert gpu in quotes["gpu_memory"] and cpu in quotes["cpu_cores"]
 
 

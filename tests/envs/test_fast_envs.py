@@ -256,7 +256,14 @@ def test_the_benchmark_measures_all_three_domains(monkeypatch, capsys):
     found = env.measure(1)
     assert list(found) == ["walker", "quadruped", "jaco"]
     for row in found.values():
-        assert set(row) == {"steps_s", "stock_steps_s", "engine_steps_s", "ratio", "engine_ratio"}
+        assert set(row) == {
+            "steps_s",
+            "stock_steps_s",
+            "engine_steps_s",
+            "ratio",
+            "engine_ratio",
+            "keeping_rewards",
+        }
         assert min(row.values()) > 0
     monkeypatch.setattr("sys.argv", ["env", "1"])
     env.main()

@@ -45,17 +45,17 @@ TWO = ("diversity", "exploration")
 MAZE = SimpleNamespace(obs_dim=2, action_dim=2)
 
 
-def make_ddpg(*, streams=("task",), surgery=None, seed=0, init=0, **changes) -> DDPG:
+def make_ddpg(*, streams=("task",), surgery=None, seed=0, init=0, obs_dim=OBS, **changes) -> DDPG:
     """DDPG with the settings above; `init` seeds its weights and `seed` its random streams."""
     torch.manual_seed(init)
     return DDPG(
-        obs_dim=OBS,
+        obs_dim=obs_dim,
         action_dim=ACT,
         skill_dim=SKILLS,
         streams=streams,
         surgery=surgery or SumGradients(),
         rng=Streams(seed),
-        adapt=changes.pop("adapt", None),
+        **{key: changes.pop(key, None) for key in ("adapt", "pixels", "images")},
         **arguments(DDPG, {**SETTINGS, **changes}),
     )
 

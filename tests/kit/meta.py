@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from agent.skills.sources import SkillSpace
 from replay_buffer import Batch
 from run.build import make_learner, make_objective
+from run.seeing import render_settings
 from utils import Streams
 
 WALKER = SimpleNamespace(obs_dim=24, action_dim=6)
@@ -76,8 +77,8 @@ class OnlyMeta(TorchDispatchMode):
 class MetaMemory:
     """A memory whose batches have shapes and no values."""
 
-    def __init__(self, skill_dim):
-        self.skill_dim = skill_dim
+    def __init__(self, skill_dim, picture=None):
+        self.skill_dim, self.picture = skill_dim, picture  # shape of a picture, with pixels
 
     def __len__(self):
         return 1
@@ -92,9 +93,13 @@ class MetaMemory:
             "skill": self.skill_dim,
             "next_obs_1": WALKER.obs_dim,
         }
-        return Batch(
+        batch = Batch(
             **{name: torch.empty(batch_size, dim, device="meta") for name, dim in dims.items()}
         )
+        if self.picture is None:
+            return batch
+        seen = torch.empty(batch_size, *self.picture, dtype=torch.uint8, device="meta")
+        return batch._replace(obs=seen, next_obs=seen.clone(), next_obs_1=seen.clone())
 
 
 def build(config: dict[str, Any]):
@@ -104,7 +109,8 @@ def build(config: dict[str, Any]):
     with torch.device("meta"):
         objective = make_objective(config, WALKER, space.dim, rng)
         learner = make_learner(config, WALKER, space.dim, objective.streams, rng)
-    return objective, learner, MetaMemory(space.dim)
+    render = render_settings(config)
+    return objective, learner, MetaMemory(space.dim, None if render is None else render.shape)
 
 
 def learn(objective, learner, memory, step=0):

@@ -62,6 +62,14 @@ class Critic(nn.Module):
         return self.Q1(h), self.Q2(h)
 
 
+def deep(inputs, outputs):
+    return nn.Sequential(
+        *(nn.Linear(inputs, HIDDEN), nn.ReLU()),
+        *(nn.Linear(HIDDEN, HIDDEN), nn.ReLU()),
+        nn.Linear(HIDDEN, outputs),
+    )
+
+
 @placed("agent.ensemble_ddpg")
 class VectorizedLinear(nn.Module):
     def __init__(self, inputs, outputs, count=4):
@@ -167,11 +175,41 @@ class LeakyAgent(CICAgent):
         self.actor.policy[1] = nn.LeakyReLU()
 
 
-@placed("agent.cic")
-class PixelAgent(CICAgent):
+@placed("agent.ddpg")
+class Encoder(nn.Module):
+    def __init__(self, strides=(2, 1, 1, 1)):
+        super().__init__()
+        widths, layers = (9, 4, 4, 4, 4), []
+        for i, stride in enumerate(strides):
+            layers += [nn.Conv2d(widths[i], widths[i + 1], 3, stride=stride), nn.ReLU()]
+        self.convnet = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.convnet(x / 255.0 - 0.5).flatten(1)
+
+
+@placed("agent.diayn")
+class PixelAgent(DDPGAgent):
+    """Trunks of 5 features, the action behind the critic's, two hidden layers."""
+
+    def __init__(self, skills=8):
+        super().__init__(skills)
+        seen = 4 * 35 * 35 + skills
+        self.obs_type, self.encoder = "pixels", Encoder()
+        self.actor.trunk = trunk(seen, 5)
+        self.actor.policy = deep(5, ACTIONS)
+        self.critic.trunk = trunk(seen, 5)
+        self.critic.Q1, self.critic.Q2 = deep(5 + ACTIONS, 1), deep(5 + ACTIONS, 1)
+        self.finish()
+
+
+@placed("agent.diayn")
+class SlowAgent(PixelAgent):
+    """An encoder of another shape."""
+
     def __init__(self):
         super().__init__()
-        self.obs_type, self.encoder = "pixels", nn.Sequential(nn.Conv2d(9, 32, 3))
+        self.encoder = Encoder((1, 2, 1, 1))
 
 
 def meta(agent, payload):
@@ -224,6 +262,7 @@ def main(out: Path) -> None:
         MyAgent,
         LeakyAgent,
         PixelAgent,
+        SlowAgent,
         DDPGAgent,
     ):
         agent, name = kind(), kind.__name__.removesuffix("Agent").lower()
@@ -231,7 +270,12 @@ def main(out: Path) -> None:
         torch.save(payload, out / f"{name}.pt")
         x, action = torch.randn(7, agent.actor.trunk[0].in_features), torch.rand(7, ACTIONS)
         said = {"x": x, "mean": agent.actor(x).detach(), "action": action}
-        if isinstance(agent.critic, Critic):
+        if agent.obs_type == "pixels":
+            said["pictures"] = torch.randint(256, (7, 9, 84, 84), dtype=torch.uint8)
+            if name == "pixel":
+                x = torch.cat([agent.encoder(said["pictures"]), x[:, -8:]], 1).detach()
+                said |= {"x": x, "mean": agent.actor(x).detach()}
+        elif isinstance(agent.critic, Critic):
             for network in ("critic", "critic_target"):
                 said[network] = torch.cat(getattr(agent, network)(x, action), 1).detach()
         torch.save(said, out / f"{name}_said.pt")

@@ -125,6 +125,7 @@ SHARED = {
     "replay.skill_index": "legacy",
     "replay.running_episode": False,
     "learner.sync_target": False,
+    "pixels.critic_encoder": False,
 }
 PUBLIC = {
     "becl": {"denominator": "all", "positive": "first", "numerics": "naive"},

@@ -4,12 +4,17 @@ is finished."""
 import json
 import shutil
 
+import numpy as np
 import pytest
+import torch
 
+from run import data
 from run.directory import variant_name
 from run.identity import differences
+from run.loop import Runner
 from tests.kit.cli import assert_same_run, rows
 from tests.kit.configs import composed
+from utils import Interrupted, load_snapshot, weights
 
 SHORT = ("num_train_frames=40", "snapshots=[]")
 
@@ -132,3 +137,75 @@ def test_a_finished_finetuning_is_finished_wherever_its_pretraining_is(cli):
         shutil.rmtree(cli.root / "pretrain", ignore_errors=True)
     other = cli("finetune", *run, "skills.interval=7")
     assert other.code == 2 and "skills.interval (50 there, 7 here)" in other.err
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["variant", "automatic name"])
+def test_more_frames_go_on_from_a_snapshot_and_its_data(cli, named):
+    """Weights, moments, transitions and logs are those of the end; it says what starts anew."""
+    name = ("variant=v",) if named else ()
+    assert cli("pretrain", "save_replay=true", "num_train_frames=60", *name).code == 0
+    folder = cli.root / "pretrain/walker/amped"
+    short = folder / ("v/seed_1" if named else "smoke,num_train_frames=60/seed_1")
+    before, then = data.load(short / "replay.pt"), rows(short / "eval.csv")
+    longer = cli("pretrain", "save_replay=true", "num_train_frames=100", *name)
+    assert longer.code == 0 and "continuing at frame 60 from a snapshot and its data" in longer.out
+    assert "not bit for bit" in longer.out
+    run = folder / ("v/seed_1" if named else "smoke,num_train_frames=100/seed_1")
+    result = json.loads((run / "result.json").read_text())
+    assert result["frame"] == 100 and result["revived_at"] == 60
+    evaluated = rows(run / "eval.csv")
+    assert evaluated[: len(then)] == then
+    assert [row["frame"] for row in evaluated] == ["0", "40", "60", "80", "100"]
+    after = data.load(run / "replay.pt")
+    assert int(after.has_step().sum()) == 100
+    assert (after.columns["obs"][: len(before)] == before.columns["obs"]).all()
+    if not named:
+        assert json.loads((short / "result.json").read_text())["frame"] == 60
+        assert len(data.load(short / "replay.pt")) == len(before)
+
+
+def test_a_revived_run_starts_with_the_weights_moments_and_transitions_of_the_end(cli, monkeypatch):
+    assert cli("pretrain", "save_replay=true", "num_train_frames=60", "variant=v").code == 0
+    snapshot = load_snapshot(cli.root / "pretrain/walker/amped/v/seed_1/snapshots/snapshot_60.pt")
+    kept = data.load(cli.root / "pretrain/walker/amped/v/seed_1/replay.pt")
+    seen = {}
+
+    def look(self, state):
+        real(self, state)
+        p = self.parts
+        seen["weights"] = [(weights(p.learner), "learner"), (weights(p.objective), "objective")]
+        seen["moments"] = [p.learner.get_extra_state(), p.objective.get_extra_state()]
+        seen["starts"] = len(p.experience)
+        seen["batch"] = p.experience.gather(np.flatnonzero(p.experience.fields["valid"]))
+        raise Interrupted(15, "seen")
+
+    real = Runner._revive
+    monkeypatch.setattr(Runner, "_revive", look)
+    assert cli("pretrain", "save_replay=true", "num_train_frames=90", "variant=v").code == 143
+    for found, name in seen["weights"]:
+        assert found.keys() == snapshot[name].keys()
+        assert all(torch.equal(found[key], snapshot[name][key]) for key in found)
+    for found, name in zip(seen["moments"], ("optimizers", "objective_optimizers"), strict=True):
+        assert found.keys() == snapshot[name].keys() and found
+        for each in found:
+            for key, state in found[each]["state"].items():
+                stored = snapshot[name][each]["state"][key]
+                assert all(torch.equal(torch.as_tensor(state[k]), stored[k]) for k in state)
+    assert seen["starts"] == 60 - 2  # of three steps each, in one episode
+    np.testing.assert_array_equal(seen["batch"].obs.numpy(), kept.columns["obs"][:58])
+
+
+def test_a_kill_before_the_first_checkpoint_of_a_longer_run_loses_nothing(cli, monkeypatch):
+    words = ("save_replay=true", "variant=v")
+    assert cli("pretrain", "num_train_frames=60", *words).code == 0
+
+    def stop(self):
+        raise Interrupted(9, "as a kill would")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Runner, "_advance", stop)
+        assert cli("pretrain", "num_train_frames=100", *words).code == 137
+    again = cli("pretrain", "num_train_frames=100", *words)
+    assert again.code == 0 and "continuing at frame 60 from a snapshot" in again.out
+    eval_rows = rows(cli.root / "pretrain/walker/amped/v/seed_1/eval.csv")
+    assert [row["frame"] for row in eval_rows] == ["0", "40", "60", "80", "100"]

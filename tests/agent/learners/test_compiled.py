@@ -51,6 +51,22 @@ def test_random_numbers_drawn_beforehand_are_those_an_update_draws_itself(agent)
     same(everything(plain), everything(captured))
 
 
+@pytest.mark.parametrize("agent", ["amped", "becl", "cesd", "ddpg", "metra_discrete"])
+def test_updates_on_pixels_draw_their_shifts_beforehand_too(agent):
+    plain, captured = pair(agent, Direct(), "obs_type=pixels")
+    for _ in range(2):
+        same(plain(), captured())
+    same(everything(plain), everything(captured))
+
+
+@pytest.mark.parametrize("agent", ["amped", "ddpg"])
+def test_updates_on_pixels_are_one_graph(agent):
+    plain, traced = pair(agent, Traced(), "obs_type=pixels")
+    torch._dynamo.reset()
+    for _ in range(2):
+        same(plain(), traced(), rtol=1e-4, atol=1e-5)
+
+
 def test_dads_draws_its_indices_beforehand_too():
     plain, captured = pair("dads", Direct(), "agent.skill_space=one_hot")
     same(plain(), captured())

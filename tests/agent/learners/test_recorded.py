@@ -112,9 +112,14 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_a_right_recording_is_taken_and_gives_the_plain_numbers(agent, capsys):
-    plain, recorded = updater(agent, "preset=smoke"), updater(agent, "preset=smoke")
+SEEING = [(agent, "obs_type=pixels") for agent in ("amped", "becl", "ddpg")]
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"), [*((agent, "preset=smoke") for agent in AGENTS), *SEEING]
+)
+def test_a_right_recording_is_taken_and_gives_the_plain_numbers(agent, words, capsys):
+    plain, recorded = (updater(agent, *{"preset=smoke": 0, words: 0}) for _ in range(2))
     plain.learner.capture, recorded.learner.capture = None, Rehearsed(required=True)
     for _ in range(2):
         same(plain(), recorded())
