@@ -8,16 +8,18 @@ is chosen on the same rows that it is then judged by, which favours it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from analysis.maze.pictures import save_picture
 from analysis.palette import colours
 from analysis.scores.aggregate import matrices, probability_of_improvement
 from analysis.scores.claims import Mean, interval, mean_of, reaches, sentence
-from analysis.scores.figures import canvas, save
+from analysis.scores.figures import canvas
 from analysis.scores.fronts import with_interval
 from analysis.scores.seeds import interval as seed_interval
 from analysis.text import markdown_table
@@ -27,6 +29,7 @@ FRONT = "sum "  # how the names of the tuned sum's settings begin
 OURS, PAPERS = "amped_plus", "amped"
 AIMS = {"coverage": 0.97, "mi_grid": 0.95}  # shares of the best that amped_plus is meant to reach
 WORDS = {"coverage": "coverage", "mi_grid": "information"}
+MARKERS = "osD^v<>PXp*hH"
 
 Cells = dict[str, dict[str, np.ndarray]]  # domain -> setting -> (seeds, 2)
 
@@ -175,6 +178,7 @@ def draw(rows: pd.DataFrame):
     settings = list(rows["setting"].unique())
     others = [name for name in settings if not name.startswith(FRONT)]
     paint = colours(others)
+    marks = dict(zip(others, itertools.cycle(MARKERS)))  # the same in every panel
     for axis, domain in zip(axes[0], domains, strict=True):
         skills = rows[rows["domain"] == domain]["skills"].iloc[0]
         there = set(rows[rows["domain"] == domain]["setting"])
@@ -183,7 +187,7 @@ def draw(rows: pd.DataFrame):
             name: [mean_in(rows, domain, name, m) for m in ("coverage", "mi_grid")]
             for name in (*front, *(name for name in others if name in there))
         }
-        for number, (name, (x, y)) in enumerate(points.items()):
+        for name, (x, y) in points.items():
             of_front = name in front
             colour = "0.35" if of_front else paint[name]
             spans = {
@@ -195,7 +199,7 @@ def draw(rows: pd.DataFrame):
             axis.errorbar(
                 x.value,
                 y.value,
-                fmt="." if of_front else MARKERS[number % len(MARKERS)],
+                fmt="." if of_front else marks[name],
                 color=colour,
                 markersize=6,
                 elinewidth=0.8,
@@ -217,9 +221,6 @@ def draw(rows: pd.DataFrame):
         handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=7
     )
     return figure
-
-
-MARKERS = "osD^v<>PXp*hH"
 
 
 # --------------------------------------------------------------------------------------------- page
@@ -247,9 +248,9 @@ def page(rows: pd.DataFrame) -> str:
 
 
 def write_page(rows: pd.DataFrame, out: Path) -> None:
-    """out.md, out.png and out.pdf."""
+    """out.md and out.png."""
     text = page(rows)
     write_text(out.with_suffix(".md"), text)
-    save(draw(prepared(rows)), out)
+    save_picture(draw(prepared(rows)), out.with_suffix(".png"))
     print(text, end="")
-    print(f"written: {out}.{{md,png,pdf}}")
+    print(f"written: {out}.{{md,png}}")

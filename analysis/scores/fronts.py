@@ -29,13 +29,6 @@ def hypervolume(points: np.ndarray) -> float:
     return area
 
 
-def front(points: np.ndarray) -> np.ndarray:
-    """Which of the points (n, 2) no other one dominates: as large in both and larger in one."""
-    no_less = (points[:, None] >= points[None]).all(2)  # [i, j]: i is as large as j in both
-    larger = (points[:, None] > points[None]).any(2)
-    return ~(no_less & larger).any(0)
-
-
 def of_means(runs: Runs) -> float:
     """The hypervolume of the settings' mean points."""
     return hypervolume(np.stack([seeds.mean(0) for seeds in runs.values()]))

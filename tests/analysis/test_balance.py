@@ -34,11 +34,6 @@ def test_the_hypervolume_is_the_share_of_random_points_below_the_front():
     assert fronts.hypervolume(points) == pytest.approx(below, abs=0.004)
 
 
-def test_the_front_holds_what_nothing_dominates():
-    points = np.array([[0.2, 0.9], [0.5, 0.5], [0.3, 0.3], [0.5, 0.5], [0.5, 0.4]])
-    assert fronts.front(points).tolist() == [True, True, False, True, False]
-
-
 def test_the_interval_of_a_hypervolume_is_that_of_its_only_points_area():
     seeds = np.array([[0.5, 1.0], [0.7, 1.0], [0.9, 1.0]])  # areas 0.5, 0.7, 0.9
     value, low, high = fronts.with_interval({"a": seeds})
@@ -145,7 +140,11 @@ def test_a_setting_that_lacks_a_maze_is_judged_in_the_other_alone():
 
 
 def test_the_figure_has_a_point_per_setting_and_maze():
-    figure = audit_page.draw(audit_page.prepared(made_up()))
+    rows = made_up()
+    backwards = pd.concat(
+        [rows[rows["domain"] == "tree_maze"], rows[rows["domain"] != "tree_maze"][::-1]]
+    )
+    figure = audit_page.draw(audit_page.prepared(backwards))
     assert [axis.get_title() for axis in figure.axes] == [
         "tree_maze, 6 skills",
         "square_maze, 10 skills",
@@ -153,6 +152,11 @@ def test_the_figure_has_a_point_per_setting_and_maze():
     for axis in figure.axes:
         drawn = {tuple(np.round(bar.lines[0].get_xydata()[0], 6)) for bar in axis.containers}
         assert len(drawn) == 4  # pcgrad and amped lie at the same place
+    markers = [
+        {bar.get_label(): bar.lines[0].get_marker() for bar in axis.containers}
+        for axis in figure.axes
+    ]
+    assert markers[0] == markers[1] and len(set(markers[0].values())) == 4  # and the front's dot
     (legend,) = figure.legends
     named = {text.get_text() for text in legend.get_texts()}
     assert named == {"pcgrad", "amped", "amped_plus", "sum, by share"}
