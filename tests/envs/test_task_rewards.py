@@ -35,8 +35,9 @@ def test_every_tasks_reward_is_that_of_its_own_environment_bit_for_bit(acted, re
     assert paid > 0
 
 
-def test_keeping_the_rewards_moves_no_number_of_a_step():
-    plain, keeps = (envs.make("walker_run", seed=2) for _ in range(2))
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_keeping_the_rewards_moves_no_number_of_a_step_and_without_it_there_are_none(repeat):
+    plain, keeps = (envs.make("walker_run", seed=2, action_repeat=repeat) for _ in range(2))
     keeps.keep_tasks()
     for env in (plain, keeps):
         env.reset()
