@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from agent.learners.ddpg import DDPG
 from benchmarks import make_parser
@@ -180,7 +180,7 @@ class Plain:
                 slow.lerp_(fast, self.settings.tau)
 
 
-def plain_of(update: Update) -> nn.Module | Any:
+def plain_of(update: Update) -> Any:
     return Plain(update.learner, Streams(0, DEVICE))
 
 

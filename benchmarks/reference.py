@@ -84,6 +84,7 @@ class Reference:
     def __init__(self, learner: DDPG, objective: AMPED, rng: Streams):
         contrast = objective.contrast
         encoder = objective.encoder
+        assert encoder is not None, "the paper's AMPED has one"
         rnd = objective.rnd
         entropy = objective.entropy
         self.embed, self.head = like(contrast.embed), like(contrast.head)

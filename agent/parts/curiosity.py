@@ -58,6 +58,10 @@ class RND(nn.Module):
         """What it looks at, of a batch."""
         return getattr(batch, name) if self.images is None else batch.pictures(name)
 
+    def _normal(self, x: Tensor) -> Tensor:
+        """Pictures are whole numbers, and become floats here; states keep their precision."""
+        return self.normalize(x if x.is_floating_point() else x.float()).clamp(-5, 5)
+
     def forward(self, x: Tensor) -> Tensor:
         """Squared error per row and output: (B, out_dim)."""
         x, wanted = self.wanted(x)
@@ -68,10 +72,10 @@ class RND(nn.Module):
         """The normalised input and what the frozen network says of it: the same for the step and
         the reward of a batch, so the last answer is kept."""
         if torch.compiler.is_compiling():  # finds what is computed twice by itself
-            normal = self.normalize(x.float()).clamp(-5, 5)
+            normal = self._normal(x)
             return normal, self.target(normal)
         if self.last is None or self.last[0] is not x or self.last[1] != x._version:
-            normal = self.normalize(x.float()).clamp(-5, 5)
+            normal = self._normal(x)
             self.last = (x, x._version, normal, self.target(normal))
         return self.last[2:]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -214,11 +215,11 @@ def draw(rows: pd.DataFrame):
         axis.axhline(math.log(skills), color="0.7", linestyle="--", linewidth=1)
         axis.set(title=f"{domain}, {skills} skills", xlabel="coverage")
     axes[0][0].set_ylabel("information about the skill (nats)")
-    handles = {}
+    handles: dict[str, Any] = {}
     for axis in axes[0]:
         handles |= {label: h for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(
-        handles.values(), handles.keys(), loc="outside right center", frameon=False, fontsize=7
+        handles.values(), list(handles), loc="outside right center", frameon=False, fontsize=7
     )
     return figure
 

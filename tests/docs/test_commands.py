@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from experiment import definition, graph
+from experiment.rows import last_frames
 from run.cli.guard import read_arguments
 from run.cli.words import GROUPS, options
 from sweep import ACTIONS
@@ -90,6 +91,8 @@ def check_script(script: str, words: list[str]) -> None:
         given = definition.split_words(words)
         assert given.pop("action", "run") in ACTIONS
         graph.settings(given.pop("cluster", "local"), definition.take(given, "cluster."))
+        rows = given.pop("rows", None)
+        assert rows is None or last_frames(ROOT / rows)
         check_experiment(given)
 
 

@@ -55,7 +55,7 @@ def test_a_short_episode_ends_alone_and_each_has_its_own_skill_and_start():
     evaluator = Evaluator(
         {"eval_episode_steps": None, "save_video": False},
         None,
-        SimpleNamespace(eval_envs=[Dummy(seed=9, length=length) for length in lengths]),
+        SimpleNamespace(eval_envs=[Dummy(seed=9, length=length) for length in lengths], sight=None),
         pause=lambda: None,
         act=lambda obs, skills: skills[:, :2] / 2,
     )
