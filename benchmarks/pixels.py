@@ -201,7 +201,11 @@ def measure(repeats: int, preset: str = PRESET, calls: int = 1) -> dict[str, dic
         repeats,
         calls,
     ) | interleaved(
-        {"ddpg": ddpg, "plain": lambda: plain.update(memory.sample(count)), "amped": amped},
+        {
+            "ddpg": lambda: ddpg(),
+            "plain": lambda: plain.update(memory.sample(count)),
+            "amped": lambda: amped(),
+        },
         repeats,
         calls,
     )
