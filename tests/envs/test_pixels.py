@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -110,6 +111,42 @@ def test_a_checkpoint_that_is_drawn_otherwise_elsewhere_is_refused(monkeypatch):
     monkeypatch.setattr(Dummy, "render", lambda self: np.full((SIDE, SIDE, 3), 7, np.uint8))
     with pytest.raises(NotRestorable):
         other.set_state(state)
+
+
+class Counting(gymnasium.Env):
+    """A gymnasium environment whose picture is as bright as its step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
+    render_mode = "rgb_array"
+
+    def __init__(self, seed=0):
+        self.count = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def render(self):
+        return np.full((SIDE, SIDE, 3), 10 * self.count, np.uint8)
+
+
+def test_a_gymnasium_environment_that_draws_itself_is_seen_by_its_newest_frames():
+    env = envs.make(f"{__name__}:Counting", seed=1, obs_type="pixels", render=SETTINGS)
+    seen = [env.reset(), *(env.step(np.zeros(1, np.float32)) for _ in range(3))]
+    stacks = [each.observation.reshape(3, -1) for each in seen]  # (frames, pixels)
+    assert [stack[:, 0].tolist() for stack in stacks] == [
+        [0, 0, 0],
+        [0, 0, 10],
+        [0, 10, 20],
+        [10, 20, 30],
+    ]
+    assert all((stack == stack[:, :1]).all() for stack in stacks)
 
 
 def test_gymnasium_environments_are_seen_too():
