@@ -309,7 +309,7 @@ def gallery(names: list[str], size: int, seed: int) -> np.ndarray:
                 pose(env.unwrapped.physics, POSES[name])
             pictures.append(write_on(renderer.frame(env), bottom=name))
             env.close()
-    return tile(pictures, 4)
+    return tile(pictures, min(4, len(pictures)))
 
 
 # ------------------------------------------------------------------------------------- command line
