@@ -100,10 +100,11 @@ class Streams:
         self.seed, self.device = seed, torch.device(device)
         self._numpy: dict[str, np.random.Generator] = {}
         self._torch: dict[str, torch.Generator] = {}
+        self._since: tuple[int, ...] = ()
 
     def numpy(self, name: str) -> np.random.Generator:
         return self._numpy.setdefault(
-            name, np.random.Generator(np.random.PCG64(stream_seed(self.seed, name)))
+            name, np.random.Generator(np.random.PCG64(self._seed_of(name)))
         )
 
     def torch(self, name: str) -> torch.Generator | None:
@@ -111,10 +112,20 @@ class Streams:
         if self.device.type == "meta":
             return None
         if name not in self._torch:
-            self._torch[name] = torch.Generator(self.device).manual_seed(
-                stream_seed(self.seed, name)
-            )
+            self._torch[name] = torch.Generator(self.device).manual_seed(self._seed_of(name))
         return self._torch[name]
+
+    def begin_anew(self, frame: int) -> None:
+        """Other numbers than a run of this seed drew before: for one that goes on at a frame without
+        the state in which its streams were."""
+        self._since = (frame,)
+        for name, numbers in self._numpy.items():
+            numbers.bit_generator.state = np.random.PCG64(self._seed_of(name)).state
+        for name, generator in self._torch.items():
+            generator.manual_seed(self._seed_of(name))
+
+    def _seed_of(self, name: str) -> int:
+        return stream_seed(self.seed, name, *self._since)
 
     def state_dict(self) -> dict[str, Any]:
         return {

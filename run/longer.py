@@ -2,8 +2,9 @@
 
 One that kept its last checkpoint goes on bit for bit. A pre-training that kept its data goes on from
 its last snapshot and replay.pt: weights, moments, statistics, transitions and logs are those that it
-ended with; the episode, the random streams and the choice of the skill start anew. Where a directory
-is named by its number of frames, the longer run is beside the shorter one, which stays as it is.
+ended with; the episode, the random streams (with other numbers than at frame 0) and the choice of
+the skill start anew. Where a directory is named by its number of frames, the longer run is beside the
+shorter one, which stays as it is.
 """
 
 from __future__ import annotations

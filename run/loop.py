@@ -25,6 +25,7 @@ from utils import (
     UserError,
     load_weights,
     save_snapshot,
+    stream_seed,
     weights,
     write_atomic,
 )
@@ -130,6 +131,8 @@ class Runner:
         self.logger.go_on(state["logs"])
         self.step = state["step"]
         self.info = {**self.info, "revived_at": self.frame}
+        p.rng.begin_anew(self.frame)
+        p.env.seed(stream_seed(self.config["seed"], "env", self.frame))
         print(
             f"continuing at frame {self.frame:,} from a snapshot and its data: weights, moments and "
             "transitions go on, the episode and the random streams start anew; not bit for bit",

@@ -14,7 +14,7 @@ from run.identity import differences
 from run.loop import Runner
 from tests.kit.cli import assert_same_run, rows
 from tests.kit.configs import composed
-from utils import Interrupted, load_snapshot, weights
+from utils import Interrupted, Streams, load_snapshot, weights
 
 SHORT = ("num_train_frames=40", "snapshots=[]")
 
@@ -159,6 +159,8 @@ def test_more_frames_go_on_from_a_snapshot_and_its_data(cli, named):
     after = data.load(run / "replay.pt")
     assert int(after.has_step().sum()) == 100
     assert (after.columns["obs"][: len(before)] == before.columns["obs"]).all()
+    # Another start than the first episode of the same seed had.
+    assert (after.columns["obs"][len(before)] != before.columns["obs"][0]).any()
     if not named:
         assert json.loads((short / "result.json").read_text())["frame"] == 60
         assert len(data.load(short / "replay.pt")) == len(before)
@@ -176,6 +178,7 @@ def test_a_revived_run_starts_with_the_weights_moments_and_transitions_of_the_en
         seen["weights"] = [(weights(p.learner), "learner"), (weights(p.objective), "objective")]
         seen["moments"] = [p.learner.get_extra_state(), p.objective.get_extra_state()]
         seen["starts"] = len(p.experience)
+        seen["noise"] = p.rng.numpy("skills").random(4)
         seen["batch"] = p.experience.gather(np.flatnonzero(p.experience.fields["valid"]))
         raise Interrupted(15, "seen")
 
@@ -192,6 +195,7 @@ def test_a_revived_run_starts_with_the_weights_moments_and_transitions_of_the_en
                 stored = snapshot[name][each]["state"][key]
                 assert all(torch.equal(torch.as_tensor(state[k]), stored[k]) for k in state)
     assert seen["starts"] == 60 - 2  # of three steps each, in one episode
+    assert (seen["noise"] != Streams(1).numpy("skills").random(4)).all()
     np.testing.assert_array_equal(seen["batch"].obs.numpy(), kept.columns["obs"][:58])
 
 
