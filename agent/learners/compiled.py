@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -97,6 +98,8 @@ class Compiled(Capture):
 
     def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
+        # The compiler's remarks about its own code are nothing that a user could mend.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\._inductor")
         compiled = torch.compile(
             self.as_function(learner, objective, len(batches)),
             fullgraph=True,
