@@ -424,17 +424,13 @@ def run(
         return path
     shorter = shorter_run(directory)
     stored = config_of(shorter) if shorter else directory.stored()
+    by_choice = config["compile"] == "auto"
     config = directory.config = settle_compile(config, stored)
     with enough_memory(config):
-        return _run(
-            config,
-            directory,
-            make_parts(config, env_name, device, snapshot, older),
-            env_name,
-            info or {},
-            draw_paths,
-            shorter,
-        )
+        parts = make_parts(config, env_name, device, snapshot, older)
+        if by_choice and isinstance(capture := getattr(parts.learner, "capture", None), Compiled):
+            capture.required = False
+        return _run(config, directory, parts, env_name, info or {}, draw_paths, shorter)
 
 
 @contextlib.contextmanager

@@ -63,6 +63,8 @@ SILENT = {
 }
 # Silent since version 0.3: the directories of older runs may have them in their names.
 ONCE_NAMED = {"eval_every_frames", "log_every_frames", "snapshots"}
+# What Parts.choices says where `auto` became true.
+YES = ("recorded", "on the device", "compiled")
 # Fixed until a run ends: they may move bits, or decide what a checkpoint holds.
 PER_MACHINE = {"device", "num_threads", "compile", "tf32", "eval_envs", "save_replay"}
 
@@ -287,9 +289,9 @@ class RunDirectory:
             ) from error
 
     def note(self, choices: dict[str, str]) -> None:
-        """What a run decided after it was begun, into config.yaml: `auto` becomes true or false.
-        These keys move no number, so that a resume on another machine decides anew."""
-        made = {key: said in ("recorded", "on the device") for key, said in choices.items()}
+        """What a run decided after it was begun, into config.yaml: `auto` becomes true or false. A
+        resume takes `compile` from there; the others move no number, and it decides anew."""
+        made = {key: said in YES for key, said in choices.items()}
         if made == self._noted or "not yet" in choices.values():
             return
         self._noted = made

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from agent.base import Learner, Objective
+from agent.learners.compiled import Compiled
 from agent.learners.recorded import Recorded
 from agent.skills.sources import SkillSource
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
@@ -53,11 +54,11 @@ class Parts:
 
     @property
     def choices(self) -> dict[str, str]:
-        """What `auto` became on this machine, by key, in words; empty on a CPU, where there is
-        nothing to record or to copy to."""
+        """What `auto` became on this machine, by key, in words; empty where nothing is compiled,
+        recorded or copied to a device."""
         found = {}
-        if isinstance(capture := getattr(self.learner, "capture", None), Recorded):
-            found["cuda_graph"] = capture.choice
+        if isinstance(capture := getattr(self.learner, "capture", None), (Recorded, Compiled)):
+            found["cuda_graph" if isinstance(capture, Recorded) else "compile"] = capture.choice
         memory = self.memory.fresh if isinstance(self.memory, MixedReplay) else self.memory
         if isinstance(memory, DeviceReplayBuffer):
             found["replay.on_device"] = memory.choice

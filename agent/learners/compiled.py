@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -93,35 +94,44 @@ def restore(kept: list[tuple[Tensor, Tensor]]) -> None:
 class Compiled(Capture):
     """torch.compile. The same numbers up to rounding, which adds up over a run."""
 
-    backend = "inductor"
-    made = False
+    backend: str | Callable = "inductor"
+
+    def __init__(self, *, required: bool = True):
+        super().__init__()
+        self.required = required  # otherwise what cannot be compiled runs as it stands
+        self.choice = "not yet"  # what was decided, in words: for config.yaml and result.json
 
     def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
         # The compiler's remarks about its own code are nothing that a user could mend.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\._inductor")
-        compiled = torch.compile(
-            self.as_function(learner, objective, len(batches)),
-            fullgraph=True,
-            dynamic=False,
-            backend=self.backend,
-        )
+        plain = self.as_function(learner, objective, len(batches))
+        compiled = torch.compile(plain, fullgraph=True, dynamic=False, backend=self.backend)
 
-        def update(tensors: list[Tensor]) -> Metrics:
-            self.making = not self.made
+        def first(tensors: list[Tensor]) -> Metrics:
+            self.making = True
             try:
                 metrics = compiled(tensors)
-                self.made = True
+                self.run, self.choice = compiled, "compiled"
                 return metrics
             except (
                 torch._dynamo.exc.TorchDynamoException,
                 torch._inductor.exc.InductorError,
             ) as error:
-                raise UserError(
-                    f"this update cannot be compiled ({type(error).__name__}: {first_line(error)}); "
-                    "give compile=false, or install a C++ compiler if it is that"
-                ) from error
+                reason = f"{type(error).__name__}: {first_line(error)}"
+                if self.required:
+                    raise UserError(
+                        f"this update cannot be compiled ({reason}); "
+                        "give compile=false, or install a C++ compiler if it is that"
+                    ) from error
             finally:
                 self.making = False
+            self.run, self.choice = plain, f"plain ({reason})"
+            print(
+                f"warning: this update cannot be compiled ({reason}); it runs without that",
+                file=sys.stderr,
+                flush=True,
+            )
+            return plain(tensors)
 
-        return update
+        return first

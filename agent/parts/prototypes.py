@@ -38,7 +38,10 @@ class Prototypes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.norm == "gradient":
-            return F.normalize(x, dim=1) @ F.normalize(self.weight, dim=1).T  # (B, K)
+            # The products are divided, not the weights: a normalisation right before Adam's step
+            # is more than torch's compiler for CPUs can take (2.13; KeyError in its code for loops).
+            length = self.weight.norm(dim=1).clamp_min(1e-12)
+            return F.normalize(x, dim=1) @ self.weight.T / length  # (B, K)
         self.renormalize()
         return F.normalize(x, dim=1) @ self.weight.T
 

@@ -1,8 +1,10 @@
 """compile=auto: where compiling pays, what a run keeps of it, and a machine without a compiler."""
 
 import pytest
+import torch
 import yaml
 
+from agent.learners.compiled import Compiled
 from run import build
 from tests.kit.cli import assert_same_run
 from tests.kit.configs import composed
@@ -64,6 +66,36 @@ def test_the_resolved_value_is_written_and_a_resume_takes_it(cli, whole, monkeyp
     monkeypatch.setattr(build, "COMPILED_UPDATES", 0)  # a new run would be compiled now
     assert cli("pretrain").code == 0
     assert_same_run(config.parent, undisturbed)
+
+
+def broken(graph, inputs):
+    raise KeyError("buf192")  # as torch's compiler for CPUs failed on CeSD once
+
+
+def test_what_cannot_be_compiled_runs_plainly_and_a_resume_does_not_try_again(
+    cli, whole, monkeypatch
+):
+    torch._dynamo.reset()
+    undisturbed = next(whole().glob("**/config.yaml")).parent
+    monkeypatch.setattr(Compiled, "backend", staticmethod(broken))
+    monkeypatch.setattr(build, "COMPILED_UPDATES", 0)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 60)
+        stopped = cli("pretrain")
+    assert stopped.code != 0
+    assert stopped.err.count("warning: this update cannot be compiled") == 1
+    (config,) = cli.root.glob("**/config.yaml")
+    assert yaml.safe_load(config.read_text())["compile"] is False
+    resumed = cli("pretrain")
+    assert resumed.code == 0 and "cannot be compiled" not in resumed.err
+    assert_same_run(config.parent, undisturbed)
+
+
+def test_compile_true_insists(cli, monkeypatch):
+    torch._dynamo.reset()
+    monkeypatch.setattr(Compiled, "backend", staticmethod(broken))
+    out = cli("pretrain", "compile=true")
+    assert out.code == 2 and "this update cannot be compiled" in out.err
 
 
 def test_a_checkpoint_of_another_version_is_refused_in_one_line(cli, monkeypatch):

@@ -116,6 +116,15 @@ def test_a_compiled_update_gives_the_same_numbers_within_rounding():
         same(plain(), compiled(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow  # some 20 s each; make gpu-check compiles all agents
+@pytest.mark.parametrize("agent", ["cesd", "proto"])
+def test_the_compiler_takes_the_steps_of_prototypes(agent):
+    torch._dynamo.reset()
+    plain, compiled = pair(agent, Compiled())
+    for _ in range(2):
+        same(plain(), compiled(), rtol=2e-3, atol=1e-5)
+
+
 def test_a_compiled_run_that_is_continued_equals_one_that_was_not():
     torch._dynamo.reset()
     whole, first, second = (updater("diayn", "preset=smoke") for _ in range(3))
