@@ -14,10 +14,17 @@ from analysis.maze import __main__ as maze
 from utils import UserError, load_snapshot
 
 SHIPPED = zoo.names()
+PROMISED = {
+    **dict.fromkeys(["walker", "quadruped"], ["amped", "apt", "cic", "diayn", "metra"]),
+    **dict.fromkeys(
+        ["tree_maze", "square_maze"], ["amped", "becl", "cesd", "cic", "comsd", "diayn"]
+    ),
+}
 
 
 def test_the_zoo_is_small_and_every_policy_has_a_card_and_a_picture():
-    assert SHIPPED and zoo_command.size(zoo.ZOO) < zoo_command.LIMIT
+    promised = {f"{domain}/{name}" for domain, names in PROMISED.items() for name in names}
+    assert set(SHIPPED) >= promised and zoo_command.size(zoo.ZOO) < zoo_command.LIMIT
     assert (zoo.ZOO / "README.md").read_text() == zoo_command.index(zoo.ZOO)
     for name in SHIPPED:
         path = zoo.resolve(f"zoo:{name}")
@@ -63,6 +70,12 @@ def walker(cli):
     words = ("num_train_frames=40", "snapshots=[]", "skill_dim=3", "variant=v")
     assert cli("pretrain", *words).code == 0
     return cli.root / "pretrain/walker/amped/v/seed_1"
+
+
+def test_a_walker_of_the_zoo_is_fine_tuned_by_its_name(cli):
+    words = ("agent=diayn", "task=walker_run", "preset=cpu", "num_train_frames=0")
+    out = cli("finetune", *words, "num_eval_episodes=1", "snapshot=zoo:walker/diayn")
+    assert out.code == 0, out.err
 
 
 def test_finished_runs_become_entries_and_fine_tuning_starts_their_critic_afresh(
