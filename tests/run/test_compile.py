@@ -5,7 +5,7 @@ import torch
 import yaml
 
 from agent.learners.compiled import Compiled
-from run import build
+from run import build, compiling
 from tests.kit.cli import assert_same_run
 from tests.kit.configs import composed
 from tests.kit.runs import stop_at
@@ -14,7 +14,7 @@ from utils import load_torch, save_torch
 
 def settled(*words, stored=None, phase="pretrain"):
     config, _ = build.settle_machine(composed(phase, *words))
-    return build.settle_compile(config, stored)["compile"]
+    return compiling.settle_compile(config, stored)["compile"]
 
 
 def test_long_runs_of_small_networks_on_a_cpu_are_compiled():
@@ -63,7 +63,7 @@ def test_the_resolved_value_is_written_and_a_resume_takes_it(cli, whole, monkeyp
         assert cli("pretrain").code != 0
     (config,) = cli.root.glob("**/config.yaml")
     assert yaml.safe_load(config.read_text())["compile"] is False
-    monkeypatch.setattr(build, "COMPILED_UPDATES", 0)  # a new run would be compiled now
+    monkeypatch.setattr(compiling, "COMPILED_UPDATES", 0)  # a new run would be compiled now
     assert cli("pretrain").code == 0
     assert_same_run(config.parent, undisturbed)
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_compiled_runs_plainly_and_a_resume_does_not_try_again(
     torch._dynamo.reset()
     undisturbed = next(whole().glob("**/config.yaml")).parent
     monkeypatch.setattr(Compiled, "backend", staticmethod(broken))
-    monkeypatch.setattr(build, "COMPILED_UPDATES", 0)
+    monkeypatch.setattr(compiling, "COMPILED_UPDATES", 0)
     with monkeypatch.context() as patch:
         stop_at(patch, 60)
         stopped = cli("pretrain")

@@ -9,7 +9,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import digamma
 
 from agent.learners.stream_weights import HeldShare, LinearShare, StreamWeights, information
-from run.build import make_stream_weights, updates_of
+from run.build import make_stream_weights
+from run.compiling import updates_of
 from tests.kit.configs import composed
 from tests.kit.learners import TWO, Given, Tape, make_ddpg, make_ppo, task_and_negative
 from utils import UserError
