@@ -38,10 +38,12 @@ class Prototypes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.norm == "gradient":
-            # The products are divided, not the weights: a normalisation right before Adam's step
-            # is more than torch's compiler for CPUs can take (2.13; KeyError in its code for loops).
-            length = self.weight.norm(dim=1).clamp_min(1e-12)
-            return F.normalize(x, dim=1) @ self.weight.T / length  # (B, K)
+            x = F.normalize(x, dim=1)
+            if torch.compiler.is_compiling():
+                # The same with the products divided instead of the weights: torch's compiler for
+                # CPUs (2.13) fails on a normalisation whose gradient goes right into Adam's step.
+                return x @ self.weight.T / self.weight.norm(dim=1).clamp_min(1e-12)
+            return x @ F.normalize(self.weight, dim=1).T  # (B, K)
         self.renormalize()
         return F.normalize(x, dim=1) @ self.weight.T
 
