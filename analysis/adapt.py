@@ -11,6 +11,7 @@ and other days count too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -194,10 +195,14 @@ def ranking_lines(rows: pd.DataFrame, tasks: Sequence[str], frame: int) -> list[
     return lines
 
 
-def draw(found: Stacks, title: str) -> Figure:
-    figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+def draw(found: Stacks, title: str, order: Sequence[str]) -> Figure:
+    """Curves with bands. A way's colour follows from its place in the experiment, so that figures of
+    two domains have the same ones."""
+    figure = Figure(figsize=(5.2, 4.0), layout="constrained")
     axes = figure.subplots()
-    for (name, (frames, stack)), colour in zip(found.items(), (*CHANGES, *CHANGES)):
+    paint = dict(zip(order, itertools.cycle(CHANGES)))
+    for name, (frames, stack) in found.items():
+        colour = paint[name]
         means = [mean_at(name, frames, stack, frame) for frame in frames]
         axes.plot(frames, [m.value for m in means], marker="o", ms=3, color=colour, label=name)
         axes.fill_between(
@@ -205,7 +210,7 @@ def draw(found: Stacks, title: str) -> Figure:
         )
     axes.set(xlabel="frames of the task", ylabel="mean score / expert's", title=title)
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 
@@ -244,7 +249,11 @@ def run(words: list[str], out: Path, earlier: Path | None, frame: int) -> None:
     text, found = page(experiment, rows, gaps if earlier is None else [], frame)
     write_text(out / f"{experiment.name}.csv", rows.to_csv(index=False, lineterminator="\n"))
     write_text(out / f"{experiment.name}.md", text)
-    save(draw(found, experiment.title.partition(",")[0]), out / experiment.name)
+    order = [run.method for run in experiment.finetunings]
+    save(
+        draw(found, experiment.title.partition(",")[0], list(dict.fromkeys(order))),
+        out / experiment.name,
+    )
     print(text, end="")
     print(f"written: {out}/{experiment.name}.{{md,csv,png,pdf}}")
 
