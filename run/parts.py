@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from agent.base import Learner, Objective
-from agent.learners.compiled import Compiled
-from agent.learners.recorded import Recorded
 from agent.skills.sources import SkillSource
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from run.seeing import Sight
@@ -57,8 +55,8 @@ class Parts:
         """What `auto` became on this machine, by key, in words; empty where nothing is compiled,
         recorded or copied to a device."""
         found = {}
-        if isinstance(capture := getattr(self.learner, "capture", None), (Recorded, Compiled)):
-            found["cuda_graph" if isinstance(capture, Recorded) else "compile"] = capture.choice
+        if (capture := getattr(self.learner, "capture", None)) is not None:
+            found[capture.key] = capture.choice
         memory = self.memory.fresh if isinstance(self.memory, MixedReplay) else self.memory
         if isinstance(memory, DeviceReplayBuffer):
             found["replay.on_device"] = memory.choice

@@ -27,7 +27,11 @@ class Capture(ABC):
     """Made at the first call. Weights, statistics and generators are then as if nothing had
     happened before it, so that a run that is continued does what an uninterrupted one does."""
 
-    def __init__(self) -> None:
+    key: str  # the setting that asks for it
+
+    def __init__(self, *, required: bool = True) -> None:
+        self.required = required  # otherwise what cannot be made runs as it stands
+        self.choice = "not yet"  # what was decided, in words: for config.yaml and result.json
         self.wanted: list[tuple[Draws, list[Draw]]] = []  # what an update draws, and from where
         self.run: Update | None = None
         # While it is being made a signal may break it off: nothing has been moved yet, and it can
@@ -43,6 +47,10 @@ class Capture(ABC):
 
     @abstractmethod
     def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update: ...
+
+    def go_on_plainly(self, warning: str, reason: str) -> None:
+        self.choice = f"plain ({reason})"
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
 
     @staticmethod
     def note(
@@ -94,12 +102,8 @@ def restore(kept: list[tuple[Tensor, Tensor]]) -> None:
 class Compiled(Capture):
     """torch.compile. The same numbers up to rounding, which adds up over a run."""
 
+    key = "compile"
     backend: str | Callable = "inductor"
-
-    def __init__(self, *, required: bool = True):
-        super().__init__()
-        self.required = required  # otherwise what cannot be compiled runs as it stands
-        self.choice = "not yet"  # what was decided, in words: for config.yaml and result.json
 
     def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
@@ -126,11 +130,9 @@ class Compiled(Capture):
                     ) from error
             finally:
                 self.making = False
-            self.run, self.choice = plain, f"plain ({reason})"
-            print(
-                f"warning: this update cannot be compiled ({reason}); it runs without that",
-                file=sys.stderr,
-                flush=True,
+            self.run = plain
+            self.go_on_plainly(
+                f"this update cannot be compiled ({reason}); it runs without that", reason
             )
             return plain(tensors)
 

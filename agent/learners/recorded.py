@@ -7,7 +7,6 @@ state and on the same inputs. All weights, moments, statistics and metrics must 
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -31,11 +30,10 @@ RTOL, ATOL, OWN = 1e-4, 1e-6, 4
 class Recorded(Capture):
     """An update that is checked against the plain one before it is used."""
 
-    choice = "not yet"  # what was decided, in words: for config.yaml and result.json
+    key = "cuda_graph"
 
     def __init__(self, *, required: bool):
-        super().__init__()
-        self.required = required  # otherwise what cannot be recorded runs as it stands
+        super().__init__(required=required)
         self.places: list[int] = []  # where weights and moments were when it was recorded
 
     @abstractmethod
@@ -74,12 +72,7 @@ class Recorded(Capture):
         """Go on without the recording, or not at all if it was asked for."""
         if self.required:
             raise UserError(f"cuda_graph=true does not work here ({reason}); use cuda_graph=false")
-        self.choice = f"plain ({reason})"
-        print(
-            f"warning: no CUDA graph ({reason}); the update runs without it",
-            file=sys.stderr,
-            flush=True,
-        )
+        self.go_on_plainly(f"no CUDA graph ({reason}); the update runs without it", reason)
         return update
 
 
