@@ -37,7 +37,8 @@ Cells = dict[str, dict[str, np.ndarray]]  # domain -> setting -> (seeds, 2)
 
 def prepared(rows: pd.DataFrame) -> pd.DataFrame:
     """With each run's point and area; one size only, or a longer run would be held against a
-    shorter one."""
+    shorter one. Numbers of skills are not compared with each other either: a maze that has several
+    counts as so many mazes."""
     if rows.empty:
         raise UserError("there are no rows yet; python -m analysis.balance run makes them")
     sizes = rows.groupby("domain")["env_steps"].unique()
@@ -47,8 +48,19 @@ def prepared(rows: pd.DataFrame) -> pd.DataFrame:
                 f"{domain} has runs of {' and '.join(map(str, sorted(found)))} steps, which cannot be "
                 "compared; give --rows a file of one size"
             )
+    several = rows.groupby("domain")["skills"].transform("nunique") > 1
+    named = rows["domain"] + " with " + rows["skills"].astype(str) + " skills"
     information = rows["mi_grid"] / np.log(rows["skills"].astype(float))
-    return rows.assign(information=information, area=rows["coverage"] * information)
+    return rows.assign(
+        domain=rows["domain"].mask(several, named),
+        information=information,
+        area=rows["coverage"] * information,
+    )
+
+
+def heading(rows: pd.DataFrame, domain: str) -> str:
+    skills = rows[rows["domain"] == domain]["skills"].iloc[0]
+    return domain if domain.endswith(" skills") else f"{domain}, {skills} skills"
 
 
 def cells_of(rows: pd.DataFrame) -> Cells:
@@ -72,9 +84,10 @@ def mean_in(rows: pd.DataFrame, domain: str, setting: str, measure: str) -> Mean
 
 
 def table(rows: pd.DataFrame, domain: str) -> str:
-    settings = rows[rows["domain"] == domain]["setting"].unique()
+    """A line per setting, the largest mean area first."""
+    areas = rows[rows["domain"] == domain].groupby("setting")["area"].mean()
     lines = []
-    for setting in settings:
+    for setting in areas.sort_values(ascending=False).index:
         means = [mean_in(rows, domain, setting, m) for m in ("coverage", "mi_grid", "area")]
         lines.append([setting, str(len(means[0].seeds)), *map(interval, means)])
     head = ["setting", "seeds", "coverage", "information (nats)", "area"]
@@ -175,12 +188,16 @@ def draw(rows: pd.DataFrame):
     """A panel per maze: means with intervals; the tuned sum's settings are joined in the order of
     their shares."""
     domains = list(rows["domain"].unique())
-    figure, axes = canvas(1, len(domains), width=4.6, height=3.9)
+    columns = min(len(domains), 3)
+    rows_of_panels = math.ceil(len(domains) / columns)
+    figure, axes = canvas(rows_of_panels, columns, width=4.6, height=3.9)
+    for axis in axes.flat[len(domains) :]:
+        axis.set_axis_off()
     settings = list(rows["setting"].unique())
     others = [name for name in settings if not name.startswith(FRONT)]
     paint = colours(others)
     marks = dict(zip(others, itertools.cycle(MARKERS)))  # the same in every panel
-    for axis, domain in zip(axes[0], domains, strict=True):
+    for axis, domain in zip(axes.flat, domains, strict=False):  # the last panels may be empty
         skills = rows[rows["domain"] == domain]["skills"].iloc[0]
         there = set(rows[rows["domain"] == domain]["setting"])
         front = sorted(name for name in settings if name.startswith(FRONT) and name in there)
@@ -213,10 +230,11 @@ def draw(rows: pd.DataFrame):
         if line:
             axis.plot(*zip(*line, strict=True), color="0.35", linewidth=1, label="sum, by share")
         axis.axhline(math.log(skills), color="0.7", linestyle="--", linewidth=1)
-        axis.set(title=f"{domain}, {skills} skills", xlabel="coverage")
-    axes[0][0].set_ylabel("information about the skill (nats)")
+        axis.set(title=heading(rows, domain), xlabel="coverage")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("information about the skill (nats)")
     handles: dict[str, Any] = {}
-    for axis in axes[0]:
+    for axis in axes.flat:
         handles |= {label: h for h, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(
         handles.values(), list(handles), loc="outside right center", frameon=False, fontsize=7
@@ -240,8 +258,7 @@ def page(rows: pd.DataFrame) -> str:
         "with the largest mean area, chosen on these same rows, which favours it.",
     ]
     for domain in domains:
-        skills = rows[rows["domain"] == domain]["skills"].iloc[0]
-        parts += [f"## {domain}, {skills} skills", table(rows, domain), *claims(rows, [domain])]
+        parts += [f"## {heading(rows, domain)}", table(rows, domain), *claims(rows, [domain])]
     if len(domains) > 1:
         parts += [f"## {' and '.join(domains)}", *claims(rows, domains)]
     parts += ["## Hypervolume", volumes(cells_of(rows))]

@@ -162,6 +162,18 @@ def test_the_figure_has_a_point_per_setting_and_maze():
     assert named == {"pcgrad", "amped", "amped_plus", "sum, by share"}
 
 
+def test_numbers_of_skills_are_judged_apart():
+    rows = made_up(domains=(("tree_maze", 5), ("tree_maze", 25), ("square_maze", 10)))
+    text = audit_page.page(rows)
+    for title in ("tree_maze with 5 skills", "tree_maze with 25 skills", "square_maze, 10 skills"):
+        # The largest area first.
+        assert section(text, title).splitlines()[3].startswith("| amped_plus | 3 | 0.970")
+    assert "amped_plus reaches 0.95 of the best information in tree_maze with 25 skills" in text
+    figure = audit_page.draw(audit_page.prepared(pd.concat([rows, made_up(domains=(("b", 7),))])))
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles[0] == "tree_maze with 5 skills" and titles[3:] == ["b, 7 skills", "", ""]
+
+
 def test_rows_of_two_sizes_are_not_compared():
     rows = made_up()
     rows.loc[0, "env_steps"] = 1000
@@ -205,8 +217,9 @@ def test_the_audit_has_ten_seeds_of_everything_and_runs_seed_after_seed(experime
     assert surgeries >= {"sum", "pcgrad", "normalised_sum", "mgda", "cagrad", "aligned_mtl", "famo"}
 
 
-def test_the_search_used_no_seed_of_the_audit(experiment):
-    search = load(["experiment=balance_search"], run_here=False)
+@pytest.mark.parametrize("name", ["balance_search", "balance_search2"])
+def test_a_search_used_no_seed_of_the_audit(experiment, name):
+    search = load([f"experiment={name}"], run_here=False)
     seeds = [{run.config["seed"] for run in each.runs} for each in (experiment, search)]
     assert not seeds[0] & seeds[1]
 

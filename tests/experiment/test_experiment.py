@@ -109,6 +109,7 @@ def test_a_figure_needs_exactly_the_runs_of_its_caption():
         "maze_balance",
         "balance_search",
         "balance_search2",
+        "balance_skills",
         "balance_ablation",
     }
     for each in found.values():
