@@ -12,7 +12,7 @@ import torch
 
 from agent import zoo
 from agent.keys import arguments, keys_of
-from agent.learners.ddpg import _under
+from agent.learners.adaptation import under
 from agent.learners.policies import POLICIES
 from agent.parts.draws import Draws
 from agent.parts.networks import Actor
@@ -164,9 +164,9 @@ def policy_from(payload: dict[str, Any], path: object = "the snapshot") -> Polic
     actor = kind(seen + spec["skill_dim"], spec["action_dim"], **sizes)
     state = payload["learner"]
     with fitting(path):
-        actor.load_state_dict(_under(state, prefix))
+        actor.load_state_dict(under(state, prefix))
         if encoder is not None:
-            encoder.load_state_dict(_under(state, "encoder."))
+            encoder.load_state_dict(under(state, "encoder."))
     space = SkillSpace(config["agent"]["skill_space"], spec["skill_dim"])
     return Policy(
         actor,

@@ -17,9 +17,11 @@ from agent.skills.sources import SkillSpace
 from benchmarks import make_parser
 from experiment.runs import compose
 from replay_buffer import ReplayBuffer
-from run.build import make_learner, make_memory, make_objective, pick_device
+from run.build import make_learner, make_objective
 from run.cli.schema import resolve
 from run.cli.words import options
+from run.machine import pick_device
+from run.memory import make_memory
 from run.seeing import render_settings
 from utils import CONFIGS, Streams
 

@@ -14,7 +14,7 @@ import yaml
 from omegaconf import DictConfig
 
 from experiment.labels import label
-from run import build
+from run import machine
 from run.cli import own
 from run.cli.schema import require_valid, resolve
 from run.cli.words import check_words, parse_value, quote_words
@@ -112,7 +112,7 @@ def composed(phase: str, words: tuple[str, ...]) -> tuple[dict[str, Any], torch.
 def _composed(
     phase: str, words: tuple[str, ...], _: Path | None
 ) -> tuple[dict[str, Any], torch.device]:
-    return build.settle_machine(resolve(compose(list(words), phase)))
+    return machine.settle_machine(resolve(compose(list(words), phase)))
 
 
 def config_of(phase: str, words: dict[str, str]) -> tuple[dict[str, Any], torch.device]:

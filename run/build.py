@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +22,7 @@ from agent.skills.selector import ALGORITHMS, make_selector
 from agent.skills.sources import SkillSource, SkillSpace
 from envs.maze.lanes import Lanes
 from frame_replay import FrameReplay
-from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
+from replay_buffer import MixedReplay, ReplayBuffer
 from run import data, video
 from run.cli import schema
 from run.cli.schema import BALANCES, SURGERIES
@@ -36,10 +32,12 @@ from run.identity import config_of
 from run.logger import Logger
 from run.longer import go_on_from, shorter_run
 from run.loop import Runner
+from run.machine import enough_memory, require_memory
+from run.memory import make_memory, with_older
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
 from run.seeing import Sight, images_of, pixel_settings, render_settings, seen_dim
-from utils import Streams, UserError, first_line, fitting, load_weights, out_of_memory, stream_seed
+from utils import Streams, UserError, fitting, load_weights, stream_seed
 
 World = envs.Env | Lanes  # one episode at a time, or many side by side
 RUNNERS = {"ddpg": Runner, "ppo": RolloutRunner}
@@ -66,7 +64,7 @@ def make_lanes(name: str, config: dict[str, Any]) -> Lanes:
 
 
 def make_surgery(config: dict[str, Any], streams: tuple[str, ...], generator: Draws) -> Surgery:
-    settings = named(config)
+    settings = schema.named(config)
     first = settings.get("first")
     if settings.get("p") is not None and len(streams) == 2 and first not in streams:
         raise UserError(
@@ -89,7 +87,7 @@ def make_stream_weights(config: dict[str, Any], streams: tuple[str, ...]) -> Str
             f"agent {config['agent']['name']} has others: use balance=constant or linear"
         )
     return schema.build(
-        "balance", kind, named(balance), streams=streams, updates=updates_of(config)
+        "balance", kind, schema.named(balance), streams=streams, updates=updates_of(config)
     )
 
 
@@ -123,7 +121,7 @@ def make_learner(
 ) -> DDPG | PPO:
     kind = schema.learner_class(config)
     given: dict[str, Any] = {}
-    settings = named(config["learner"])
+    settings = schema.named(config["learner"])
     on_policy = config["learner"]["name"] == "ppo"
     if on_policy:  # its section also holds keys of the rollouts, and of DDPG in agents' yamls
         settings = {key: value for key, value in settings.items() if key in keys_of(kind)}
@@ -135,7 +133,7 @@ def make_learner(
             "images": images_of(config),
         }
         if "adapt" in config:
-            given["adapt"] = schema.build("adapt", Adaptation, named(config["adapt"]))
+            given["adapt"] = schema.build("adapt", Adaptation, schema.named(config["adapt"]))
     made = schema.build(
         "learner",
         kind,
@@ -152,100 +150,6 @@ def make_learner(
     if not on_policy:
         made.capture = make_capture(config, rng.device)
     return made
-
-
-def named(section: dict[str, Any]) -> dict[str, Any]:
-    """A section's settings without its name."""
-    return {key: value for key, value in section.items() if key != "name"}
-
-
-def make_memory(
-    config: dict[str, Any], env: World, space: SkillSpace, rng: Streams
-) -> ReplayBuffer:
-    settings, device = dict(config["replay"]), rng.device
-    wanted = settings.pop("on_device")
-    if (render := render_settings(config)) is not None:
-        return schema.build(
-            "replay",
-            FrameReplay,
-            settings,
-            obs_shape=render.shape,
-            stack=render.stack,
-            action_dim=env.action_dim,
-            skill_dim=space.dim,
-            rng=rng.numpy("replay"),
-            device=device,
-            one_hot=space.one_hot,
-        )
-    if wanted is True and device.type != "cuda":
-        raise UserError(
-            f"replay.on_device=true needs a GPU, and device is {device}; use replay.on_device=auto"
-        )
-    shapes = {"obs_dim": env.obs_dim, "action_dim": env.action_dim, "skill_dim": space.dim}
-    more = kept_for_later(config, env)
-    fits = (
-        wanted == "auto"
-        and device.type == "cuda"
-        and (
-            2 * DeviceReplayBuffer.table_bytes(settings["capacity"], **shapes)
-            <= torch.cuda.mem_get_info(device)[0]
-        )
-    )
-    buffer = DeviceReplayBuffer if wanted is True or fits else ReplayBuffer
-    return schema.build(
-        "replay",
-        buffer,
-        settings,
-        **shapes,
-        **more,
-        rng=rng.numpy("replay"),
-        device=device,
-        one_hot=space.one_hot,
-    )
-
-
-def kept_for_later(config: dict[str, Any], env: Any) -> dict[str, int]:
-    """What a replay holds besides, so that its data can be relabelled: save_replay."""
-    if not config.get("save_replay"):
-        return {}
-    env.keep_tasks()
-    if config["save_replay"] is True:
-        return {"tasks": len(env.tasks)}
-    state = env.physics_state()
-    if state is None:
-        raise UserError(
-            "save_replay=physics: this environment shows no physics; use save_replay=true"
-        )
-    return {"tasks": len(env.tasks), "physics": len(state)}
-
-
-def with_older(
-    memory: ReplayBuffer,
-    older: data.Data,
-    config: dict[str, Any],
-    source: SkillSource,
-    rng: Streams,
-) -> MixedReplay:
-    """The memory of a fine-tuning beside the data of its pre-training."""
-    settings: data.DataSettings = schema.build("data", data.DataSettings, named(config["data"]))
-    for name, what in (("obs", "observations"), ("action", "actions"), ("skill", "skills")):
-        ours, theirs = memory.fields[name].shape[1], older.columns[name].shape[1]
-        if ours != theirs and not (name == "skill" and settings.skill == "acting"):
-            raise UserError(
-                f"the stored data has {what} of size {theirs}, this run of size {ours}; use data=none"
-                + (", or data.skill=acting" if name == "skill" else "")
-            )
-    stream = rng.numpy("data")
-    old = data.as_memory(
-        older,
-        config["task"]["env"],
-        nstep=memory.nstep,
-        gamma=memory.gamma,
-        rng=stream,
-        device=rng.device,
-    )
-    drawn = functools.partial(source.stand_in, stream) if settings.skill == "acting" else None
-    return MixedReplay(memory, old, share=settings.share, skills=drawn)
 
 
 def make_parts(
@@ -313,42 +217,6 @@ def make_parts(
     return Parts(env, eval_envs, skills, learner, objective, memory, rng, sight)
 
 
-def require_memory(replay: int) -> None:
-    """The system hands out a replay of any size and kills the run when it has filled: better now
-    than then."""
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if replay > have:
-        raise MemoryError(
-            f"the replay takes {replay / 1e9:.1f} GB, this machine has {have / 1e9:.1f} GB"
-        )
-
-
-def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
-        raise UserError(f"device={name} is not known; choose from auto, cpu, cuda, cuda:N")
-    if name.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise UserError(
-                f"device={name}, but torch finds no CUDA device here; use device=cpu or device=auto"
-            )
-        if ":" in name and int(name[5:]) >= torch.cuda.device_count():
-            raise UserError(
-                f"device={name}, but there are {torch.cuda.device_count()} CUDA devices"
-            )
-    return torch.device(name)
-
-
-def settle_machine(config: dict[str, Any]) -> tuple[dict[str, Any], torch.device]:
-    """The config with the device and thread count that this run really uses."""
-    device = pick_device(config["device"])
-    if config["num_threads"]:
-        torch.set_num_threads(config["num_threads"])
-    torch.set_float32_matmul_precision("high" if config["tf32"] else "highest")
-    return {**config, "device": str(device), "num_threads": torch.get_num_threads()}, device
-
-
 def run(
     config: dict[str, Any],
     path: Path,
@@ -378,22 +246,6 @@ def run(
         if by_choice and isinstance(capture := getattr(parts.learner, "capture", None), Compiled):
             capture.required = False
         return _run(config, directory, parts, env_name, info or {}, draw_paths, shorter)
-
-
-@contextlib.contextmanager
-def enough_memory(config: dict[str, Any]):
-    """Out of memory becomes one line that says what would fit."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
-            raise
-        raise UserError(
-            f"out of memory ({first_line(error)}); what was written before is intact; give a smaller "
-            f"replay.capacity ({config['replay']['capacity']} rows now), learner.batch_size "
-            f"({config['learner']['batch_size']}) or learner.hidden_dim "
-            f"({config['learner']['hidden_dim']})"
-        ) from error
 
 
 def _run(

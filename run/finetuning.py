@@ -10,7 +10,7 @@ import torch
 import yaml
 from omegaconf import DictConfig
 
-from run import build, data, oracle
+from run import build, data, machine, oracle
 from run.cli import own
 from run.cli.schema import LEARNERS, resolve
 from run.directory import RunDirectory, find_snapshot, run_path
@@ -146,7 +146,7 @@ def finetune(
 ) -> Path:
     """Train on the task from a snapshot, or from scratch where the agent has nothing to pre-train.
     `draw_choices` draws what a selector chose, beside the numbers in choices.npz."""
-    config, device = build.settle_machine(resolve(cfg))
+    config, device = machine.settle_machine(resolve(cfg))
     if config["skills"]["name"] in NUMBERED:
         require_one_hot(config)
     path = run_path(config, overrides)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from run import build
+from run import build, machine
 from run.directory import RunDirectory, run_path
 from run.files import require_result
 from run.logger import Table
@@ -26,7 +26,7 @@ from utils import UserError, load_snapshot
 
 def fine_tune(config: dict[str, Any], path: Path, source: Path, info: dict[str, Any]) -> None:
     """One skill, in a process of its own."""
-    _, device = build.settle_machine(config)
+    _, device = machine.settle_machine(config)
     build.run(
         config,
         path,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from run import build
+from run import build, machine
 from run.cli.schema import resolve
 from run.directory import run_path
 from run.rollout import DrawPaths
@@ -15,7 +15,7 @@ from utils import UserError
 
 def pretrain(cfg: DictConfig, overrides: list[str], *, draw_paths: DrawPaths | None = None) -> Path:
     """Train an objective's agent on the domain's primal task; returns the run directory."""
-    config, device = build.settle_machine(resolve(cfg))
+    config, device = machine.settle_machine(resolve(cfg))
     agent = config["agent"]["name"]
     if config["agent"]["objective"] is None:
         raise UserError(

@@ -12,17 +12,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agent.base import Adam, Learner, Metrics, Objective, RewardStreams, descend
-from agent.learners.adaptation import Adaptation
+from agent.base import Adam, Learner, Metrics, Objective, RewardStreams
+from agent.learners.adaptation import Adaptation, WarmStartSettings, take_moments, under
 from agent.learners.compiled import Capture
-from agent.learners.resolvers import FAMO
 from agent.learners.sight import OBSERVATIONS, Seen
 from agent.learners.stream_weights import StreamWeights
-from agent.learners.surgery import SumGradients, Surgery, flat_grad, similarity, split_grad
+from agent.learners.streams import descend_streams, opposed_samples
+from agent.learners.surgery import SumGradients, Surgery
 from agent.parts.draws import Draws
 from agent.parts.moments import WindowedMoments
 from agent.parts.networks import Actor, Critic
-from agent.parts.optim import Reach, follow
+from agent.parts.noise import NoiseSettings, clipped_noise, draw_noise, within
+from agent.parts.optim import follow
 from agent.parts.pixels import Encoder, Images, PixelSettings
 from replay_buffer import Batch
 from utils import (
@@ -38,40 +39,6 @@ from utils import (
     Streams,
     UserError,
 )
-
-
-def draw_noise(shape: Sequence[int], stddev: float, clip: float | None, generator: Draws) -> Tensor:
-    noise = stddev * generator.normal(*shape)
-    return noise if clip is None else noise.clamp_(-clip, clip)
-
-
-def within(action: Tensor) -> Tensor:
-    """Clamped to (-1, 1), which the gradient does not feel."""
-    inside = action.detach().clamp(-1 + 1e-6, 1 - 1e-6)
-    return action + (inside - action).detach() if action.requires_grad else inside
-
-
-def clipped_noise(mean: Tensor, stddev: float, clip: float | None, generator: Draws) -> Tensor:
-    """mean + noise inside (-1, 1); the clamp passes its gradient straight through."""
-    return within(mean + draw_noise(mean.shape, stddev, clip, generator))
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseSettings:
-    """Deviation of the noise on actions, and its clip in the losses (not when acting)."""
-
-    stddev: NonNegative
-    stddev_clip: NonNegative
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmStartSettings:
-    """What a fine-tuning takes from a snapshot besides the actor: the critic's trunk, its heads too
-    (ProtoRL); and whether the target starts as the critic (the public code leaves it random)."""
-
-    init_critic: bool
-    init_heads: bool
-    sync_target: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,53 +439,16 @@ class DDPG(Learner):
         label: str,
         losses_now: Callable[[], dict[str, Tensor]],
     ) -> Metrics:
-        """One optimiser step: plainly for one loss, through the surgery for several (Algorithm 1).
-        `losses_now` are the same losses with the weights as they are when it is called."""
-        if len(losses) == 1:
-            (loss,) = losses.values()
-            descend(loss, optimizer)
-            return {}
         weights = None if self.stream_weights is None else self.stream_weights.weights
-        if isinstance(surgery, FAMO):
-            descend(surgery(losses, weights), optimizer)
-            with torch.no_grad():
-                surgery.settle(losses, losses_now())
-            return surgery.shares(f"{label}_share")
-        if (reach := Reach.now) is not None:
-            # Surgery is about the critic's own weights (Algorithm 1); the encoder gets the sum.
-            stacked = torch.stack(list(losses.values()))
-            total = stacked.sum() if weights is None else (weights * stacked).sum()
-            found = torch.autograd.grad(total, reach.tensors, retain_graph=True, allow_unused=True)
-            reach.collect(found)
-        grads = {
-            name: flat_grad(loss, optimizer.parameters, retain_graph=i < len(losses))
-            for i, (name, loss) in enumerate(losses.items(), 1)
-        }
-        optimizer.step_along(split_grad(surgery(grads, weights), optimizer.parameters))
-        if len(grads) != 2:
-            return {}
-        return {f"{label}/{k}": v for k, v in similarity(*grads.values()).items()}
+        return descend_streams(losses, optimizer, surgery, weights, label, losses_now)
 
     def sample_conflict(self, batch: Batch, targets: dict[str, Tensor]) -> Tensor:
-        """The paper's conflict ratio: the share of samples whose two critic gradients have a
-        negative product."""
-        parameters = {k: p.detach() for k, p in self.critic.named_parameters()}
-        n, columns = self.conflict.conflict_samples, self._columns()
-
-        def loss(parameters, x, action, y, column):
-            q1, q2 = torch.func.functional_call(self.critic, parameters, (x, action))
-            return ((q1[column] - y).square() + (q2[column] - y).square()).sum()
-
-        def product(x, action, y1, y2):
-            g1 = torch.func.grad(loss)(parameters, x, action, y1, columns[0])
-            g2 = torch.func.grad(loss)(parameters, x, action, y2, columns[1])
-            return torch.stack([(g1[k] * g2[k]).sum() for k in g1]).sum()
-
-        y1, y2 = list(targets.values())[:2]
+        """The paper's conflict ratio, of the critic's gradients for the first two streams."""
+        n = self.conflict.conflict_samples
         x = torch.cat([batch.obs, batch.skill], 1)
-        # A chunk of per-sample gradients is held at once: 8 x 2 x 8 MB at the paper's size.
-        products = torch.func.vmap(product, chunk_size=8)(x[:n], batch.action[:n], y1[:n], y2[:n])
-        return (products < 0).float().mean()
+        y1, y2 = list(targets.values())[:2]
+        rows = (x[:n], batch.action[:n], y1[:n], y2[:n])
+        return opposed_samples(self.critic, *rows, columns=self._columns())
 
     # ----------------------------------------------------------------------------------- warm start
 
@@ -528,39 +458,17 @@ class DDPG(Learner):
         """What survives pre-training: by URLB's rules the actor and the critic's trunk, while Q
         heads and optimisers start afresh; `adapt` and `start` may say otherwise."""
         if self.encoder is not None:
-            self.encoder.load_state_dict(_under(state, "encoder."))
-        pretrained = _under(state, "actor.")
+            self.encoder.load_state_dict(under(state, "encoder."))
+        pretrained = under(state, "actor.")
         if self.adapt is None or self.adapt.actor:
             self.actor.load_state_dict(pretrained)
         if self.prior is not None:
             self.prior.load_state_dict(pretrained)
         if self.adapt is not None and self.adapt.moments:
-            self._take_moments(optimizers)
+            take_moments(self.optimizers, optimizers)
         if self.start.init_critic:
-            self.critic.trunk.load_state_dict(_under(state, "critic.trunk."))
+            self.critic.trunk.load_state_dict(under(state, "critic.trunk."))
         if self.start.init_critic and self.start.init_heads:  # ProtoRL copies the whole critic
-            self.critic.load_state_dict(_under(state, "critic."))
+            self.critic.load_state_dict(under(state, "critic."))
         if self.start.sync_target:  # the public code leaves the target's trunk random
             self.target.load_state_dict(self.critic.state_dict())
-
-    def _take_moments(self, optimizers: Mapping[str, Any] | None) -> None:
-        """The optimisers' own learning rates stay; their moments are those of the snapshot."""
-        if not optimizers:
-            raise UserError(
-                "adapt.moments=true needs a snapshot that holds the optimisers: pre-train with "
-                "save_replay=true, or use adapt.moments=false"
-            )
-        for name, optimizer in self.optimizers.items():
-            rate = optimizer.param_groups[0]["lr"]
-            try:
-                optimizer.load_state_dict(optimizers[name])
-            except (KeyError, ValueError) as error:
-                raise UserError(
-                    f"the {name} optimiser of the snapshot does not fit ({error}); "
-                    "use adapt.moments=false"
-                ) from error
-            optimizer.param_groups[0]["lr"] = rate
-
-
-def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

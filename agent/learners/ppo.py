@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from agent.base import Learner, Metrics, Objective, descend
+from agent.learners.adaptation import under
 from agent.learners.policies import POLICIES
 from agent.learners.resolvers import FAMO
 from agent.learners.stream_weights import StreamWeights
@@ -409,6 +410,4 @@ class PPO(Learner):
         self, state: Mapping[str, Tensor], optimizers: Mapping[str, Any] | None = None
     ) -> None:
         """The policy survives pre-training; values of another reward do not."""
-        self.policy.load_state_dict(
-            {k.removeprefix("policy."): v for k, v in state.items() if k.startswith("policy.")}
-        )
+        self.policy.load_state_dict(under(state, "policy."))

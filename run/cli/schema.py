@@ -270,6 +270,11 @@ def require_keys(section: str, kind: type, settings: dict[str, Any]) -> None:
             )
 
 
+def named(section: dict[str, Any]) -> dict[str, Any]:
+    """A section's settings without its name."""
+    return {key: value for key, value in section.items() if key != "name"}
+
+
 def build(section: str, kind: type, settings: dict[str, Any], **given: Any) -> Any:
     """An object of a class from the flat keys of a section, checked once more: settings may come
     from a snapshot."""

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from agent.learners.ddpg import _under
+from agent.learners.adaptation import under
 from agent.parts.networks import Critic
 from agent.policy import load_policy
 from analysis import import_release
@@ -79,7 +79,7 @@ def test_an_imported_actor_and_critic_say_what_the_originals_say(
                 action_input="trunk",
                 columns=said[theirs].shape[1] // 2,
             )
-            critic.load_state_dict(_under(state, network))
+            critic.load_state_dict(under(state, network))
             torch.testing.assert_close(
                 torch.cat(critic(said["x"], said["action"]), 1), said[theirs], rtol=0, atol=1e-5
             )
@@ -95,7 +95,7 @@ def test_an_imported_agent_that_sees_pixels_says_what_the_original_says(zoo, imp
     torch.testing.assert_close(torch.from_numpy(ours), said["mean"], rtol=0, atol=1e-5)
     state = load_snapshot(imported(tmp_path / "runs", "diayn"))["learner"]
     critic = Critic(4908, 6, hidden_dim=16, layers=2, action_input="head", columns=1, trunk_dim=5)
-    critic.load_state_dict(_under(state, "critic."))  # every weight has its place
+    critic.load_state_dict(under(state, "critic."))  # every weight has its place
 
 
 def test_an_imported_snapshot_is_fine_tuned_by_file_and_by_variant(zoo, importing, cli):

@@ -14,7 +14,7 @@ import time
 import pytest
 import tqdm.std
 
-from run import build
+from run import build, machine
 from tests.faults.same import compare
 from utils import ROOT
 
@@ -57,7 +57,7 @@ def test_a_replay_that_the_system_would_hand_out_and_never_have_is_refused():
     with pytest.raises(
         MemoryError, match=r"the replay takes 1000000.0 GB, this machine has [\d.]+ GB"
     ):
-        build.require_memory(10**15)
+        machine.require_memory(10**15)
 
 
 def test_a_batch_that_does_not_fit_stops_the_run_in_one_line_and_it_can_be_continued(cli):

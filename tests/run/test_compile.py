@@ -5,7 +5,7 @@ import torch
 import yaml
 
 from agent.learners.compiled import Compiled
-from run import build, compiling
+from run import compiling, machine
 from tests.kit.cli import assert_same_run
 from tests.kit.configs import composed
 from tests.kit.runs import stop_at
@@ -13,7 +13,7 @@ from utils import load_torch, save_torch
 
 
 def settled(*words, stored=None, phase="pretrain"):
-    config, _ = build.settle_machine(composed(phase, *words))
+    config, _ = machine.settle_machine(composed(phase, *words))
     return compiling.settle_compile(config, stored)["compile"]
 
 

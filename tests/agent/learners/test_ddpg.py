@@ -11,10 +11,11 @@ import torch.nn.functional as F
 
 from agent.base import TaskReward
 from agent.keys import arguments
-from agent.learners.ddpg import DDPG, clipped_noise
+from agent.learners.ddpg import DDPG
 from agent.learners.surgery import ProjectConflict, SumGradients, Surgery
 from agent.parts.draws import Draws
 from agent.parts.networks import Actor, Critic
+from agent.parts.noise import clipped_noise
 from tests.kit.learners import (
     ACT,
     OBS,

@@ -11,7 +11,7 @@ import yaml
 from agent.learners.recorded import Recorded, Rehearsed
 from benchmarks.cost import AGENTS, updater
 from replay_buffer import DeviceReplayBuffer, ReplayBuffer
-from run import build
+from run import build, memory
 from tests.kit.learners import same_numbers as same
 from utils import UserError, read_json
 
@@ -214,7 +214,7 @@ def test_the_choice_is_in_config_yaml_and_result_json_and_a_resume_takes_the_run
         return Rehearsed(required=False) if fault is None else Wrong(fault)
 
     monkeypatch.setattr(build, "make_capture", recorder)
-    monkeypatch.setattr(build, "ReplayBuffer", DeviceReplayBuffer)
+    monkeypatch.setattr(memory, "ReplayBuffer", DeviceReplayBuffer)
     words = ("pretrain", "num_train_frames=40", "snapshots=[]", "variant=v")
     assert cli(*words).code == 0
     run = cli.root / "pretrain/walker/amped/v/seed_1"
