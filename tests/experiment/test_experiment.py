@@ -108,6 +108,7 @@ def test_a_figure_needs_exactly_the_runs_of_its_caption():
         "maze_tuning",
         "maze_balance",
         "balance_search",
+        "balance_long",
         "balance_search2",
         "balance_skills",
         "balance_ablation",
