@@ -131,18 +131,24 @@ def claims(rows: pd.DataFrame, domains: list[str]) -> list[str]:
     others = [name for name in means if not name.startswith(FRONT)]
     against, sentences, parts = tuned_sum(areas), [], []
     if against is not None:
-        sentences += [sentence(means[name], means[against], where) for name in others]
+        sentences += [compared(means[name], means[against], where) for name in others]
         judged = [name for name in others if min(len(areas[name]), len(areas[against])) > 1]
         if judged:
             parts.append(probabilities(areas, judged, against))
     if OURS in means:
-        sentences += [sentence(means[OURS], means[name], where) for name in others if name != OURS]
+        sentences += [compared(means[OURS], means[name], where) for name in others if name != OURS]
     for domain in domains:
         sentences += aims(rows, domain) if len(domains) == 1 else []
     parts.insert(0, "\n".join(f"- {each}" for each in sentences))
     if lacking := shortened(gaps):
         parts.append("Missing: " + "; ".join(lacking) + ".")
     return parts
+
+
+def compared(one: Mean, other: Mean, where: str) -> str:
+    """The claim that the larger of the two beats the smaller."""
+    larger, smaller = sorted((one, other), key=lambda mean: mean.value, reverse=True)
+    return sentence(larger, smaller, where)
 
 
 def probabilities(areas: dict[str, np.ndarray], names: list[str], against: str) -> str:

@@ -115,6 +115,9 @@ def test_the_page_says_what_the_rows_establish():
     assert f"amped_plus beats amped {where}: **established**" in both
     assert f"pcgrad beats sum 0.80 {where}: **established**" in both
     assert "sum 0.20 beats" not in text and "beats sum 0.20" not in text
+    worse = made_up()
+    worse.loc[worse["setting"] == "pcgrad", "coverage"] -= 0.5  # the larger one is named first
+    assert f"sum 0.80 beats pcgrad {where}: **established**" in audit_page.page(worse)
     assert "| amped_plus | 1.000 [1.000, 1.000] |" in both  # always the larger area
     assert "amped_plus reaches 0.97 of the best coverage in tree_maze: **established**" in tree
     assert "amped reaches 0.97 of the best coverage in tree_maze: **not established**" in tree
