@@ -110,6 +110,7 @@ def test_a_figure_needs_exactly_the_runs_of_its_caption():
         "balance_search",
         "balance_long",
         "balance_search2",
+        "balance_search_long",
         "balance_skills",
         "balance_ablation",
     }
