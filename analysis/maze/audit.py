@@ -51,7 +51,8 @@ def read_rows(path: Path) -> pd.DataFrame:
     if not path.exists():
         return pd.DataFrame(columns=list(COLUMNS))
     try:
-        rows = pd.read_csv(path, keep_default_na=False)
+        # Two processes that finish one run together both write its row: the same one.
+        rows = pd.read_csv(path, keep_default_na=False).drop_duplicates(ignore_index=True)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__})") from error
     if tuple(rows) != COLUMNS:

@@ -190,7 +190,10 @@ def test_rows_of_two_sizes_are_not_compared():
     ("change", "message"),
     [
         (lambda rows: rows.drop(columns="agent"), "is not what analysis.balance writes"),
-        (lambda rows: pd.concat([rows, rows[:1]]), "two rows of python pretrain.py tree_maze"),
+        (
+            lambda rows: pd.concat([rows, rows[:1].assign(seed=9)]),
+            "two rows of python pretrain.py tree_maze",
+        ),
         (lambda rows: rows.assign(coverage="much"), "coverage is not a number in every row"),
     ],
 )
@@ -199,6 +202,12 @@ def test_a_file_of_other_rows_is_refused(tmp_path, change, message):
     change(made_up()).to_csv(path, index=False)
     with pytest.raises(UserError, match=message):
         audit.read_rows(path)
+
+
+def test_a_row_that_two_processes_wrote_counts_once(tmp_path):
+    path = tmp_path / "rows.csv"
+    pd.concat([made_up(), made_up()[:1]]).to_csv(path, index=False)
+    assert len(audit.read_rows(path)) == len(made_up())
 
 
 # ---------------------------------------------------------------------------------------- the study
