@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 
 from agent.parts.contrast import AnInfoNCE, ContrastSettings, masked_mean, pairwise, random_partner
 from agent.parts.draws import Draws
-from tests.kit.numbers import close, cosine_loop, normal, uniform
+from tests.kit.written_out import close, cosine_loop, normal, uniform
 
 torch.set_num_threads(1)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from agent.parts.contrast import EncoderSettings, TransitionEncoder
 from agent.parts.contrast import cpc_loss as cpc_loss_of_cosines
-from tests.kit.numbers import close, cosine_loop, normal
+from tests.kit.written_out import close, cosine_loop, normal
 
 torch.set_num_threads(1)
 

@@ -6,7 +6,7 @@ import statistics
 import torch
 
 from agent.parts.curiosity import RND
-from tests.kit.numbers import close, column, normal
+from tests.kit.written_out import close, column, normal
 
 torch.set_num_threads(1)
 

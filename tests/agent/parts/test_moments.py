@@ -3,7 +3,7 @@
 import torch
 
 from agent.parts.moments import RunningMoments
-from tests.kit.numbers import close, moments_of, normal
+from tests.kit.written_out import close, moments_of, normal
 
 torch.set_num_threads(1)
 

@@ -16,7 +16,7 @@ from agent.parts.particles import (
     RecentStates,
     nearest_distances,
 )
-from tests.kit.numbers import close, column, moments_of, normal
+from tests.kit.written_out import close, column, moments_of, normal
 
 torch.set_num_threads(1)
 
