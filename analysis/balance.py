@@ -2,9 +2,11 @@
 
     python -m analysis.balance run [--seeds 3] [experiment=maze_balance] [key=value ...]
     python -m analysis.balance show
+    python -m analysis.balance score --rows FILE.csv --best tree_maze=0.998,1.768 [--best ...]
 
 `run` trains and measures the runs that have no row in the CSV yet and adds their rows; stop it at
 any time, the same command continues. `show` makes the tables, the claims and the figure of all rows.
+`score` prints how near each run of a search comes to the aims.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 import torch
 
 from analysis.maze.audit import make_rows, read_rows
-from analysis.maze.audit_page import write_page
+from analysis.maze.audit_page import scores, write_page
 from experiment.definition import load
 from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
@@ -39,10 +41,26 @@ def show(args: argparse.Namespace) -> None:
     write_page(read_rows(args.rows), args.out or args.rows.with_suffix(""))
 
 
+def best_of(word: str) -> tuple[str, tuple[float, float]]:
+    """MAZE=COVERAGE,INFORMATION"""
+    maze, _, numbers = word.partition("=")
+    try:
+        coverage, information = map(float, numbers.split(","))
+    except ValueError:
+        coverage = information = 0.0
+    if not min(coverage, information) > 0:
+        raise argparse.ArgumentTypeError(f"{word} is not like tree_maze=0.998,1.768")
+    return maze, (coverage, information)
+
+
+def score(args: argparse.Namespace) -> None:
+    print(scores(read_rows(args.rows), dict(args.best)))
+
+
 def main() -> None:
     summary, _, details = __doc__.partition("\n")
     parser = Parser(description=summary, epilog=details)
-    parser.add_argument("command", choices=("run", "show"))
+    parser.add_argument("command", choices=("run", "show", "score"))
     parser.add_argument(
         "words",
         nargs="*",
@@ -56,8 +74,16 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, help="of show: where to write, without ending (beside the rows)"
     )
+    parser.add_argument(
+        "--best",
+        type=best_of,
+        action="append",
+        default=[],
+        metavar="MAZE=C,I",
+        help="of score: the best coverage and information (nats) there, e.g. tree_maze=0.998,1.768",
+    )
     args = parser.parse_intermixed_args()
-    run_command(lambda: {"run": run, "show": show}[args.command](args))
+    run_command(lambda: {"run": run, "show": show, "score": score}[args.command](args))
 
 
 if __name__ == "__main__":

@@ -187,6 +187,31 @@ def aims(rows: pd.DataFrame, domain: str) -> list[str]:
     return sentences
 
 
+def scores(rows: pd.DataFrame, best: dict[str, tuple[float, float]]) -> str:
+    """How near each run comes to the aims: the smaller of its coverage and its information, in units
+    of AIMS times the best coverage and information (nats) of that maze; 1 is the aim. A line per
+    setting and size, by the mean of its runs: what the searches for amped_plus decide by."""
+    unknown = set(rows["domain"]) - set(best)
+    if unknown:
+        raise UserError(f"say what is the best in {' and '.join(sorted(unknown))}: --best MAZE=C,I")
+    bests = np.array([best[domain] for domain in rows["domain"]]) * list(AIMS.values())
+    near = (rows[list(AIMS)].to_numpy(float) / bests).min(1)
+    places = rows["domain"] + " " + rows["seed"].astype(str)
+    rows = rows.assign(near=near, place=places)
+    columns = sorted(rows["place"].unique())
+    lines = []
+    for (setting, steps), runs in rows.groupby(["setting", "env_steps"], sort=False):
+        of = dict(zip(runs["place"], runs["near"], strict=True))
+        line = [f"{of[place]:.3f}" if place in of else "" for place in columns]
+        lines.append((runs["near"].mean(), [setting, f"{steps:,}", *line]))
+    lines.sort(key=lambda pair: -pair[0])
+    return markdown_table(
+        ["setting", "steps", *columns, "mean"],
+        [[*line, f"{mean:.3f}"] for mean, line in lines],
+        right_from=1,
+    )
+
+
 # ------------------------------------------------------------------------------------------- figure
 
 

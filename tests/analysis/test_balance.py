@@ -204,6 +204,26 @@ def test_a_file_of_other_rows_is_refused(tmp_path, change, message):
         audit.read_rows(path)
 
 
+def test_a_score_is_the_aim_that_is_missed_most_by_hand():
+    rows = made_up(seeds=1, domains=(("tree_maze", 6),))
+    rows["coverage"], rows["mi_grid"] = 0.873, 1.52
+    text = audit_page.scores(rows, {"tree_maze": (0.9, 2.0)})
+    # 0.873 / (0.97 x 0.9) = 1 and 1.52 / (0.95 x 2) = 0.8.
+    assert "| amped_plus | 500 | 0.800 | 0.800 |" in text
+    rows["mi_grid"] = 3.8
+    assert "| 1.000 | 1.000 |" in audit_page.scores(rows, {"tree_maze": (0.9, 2.0)})
+    with pytest.raises(UserError, match="say what is the best in tree_maze"):
+        audit_page.scores(rows, {})
+
+
+@pytest.mark.parametrize("word", ["tree_maze", "tree_maze=1", "tree_maze=1,x", "tree_maze=0,1"])
+def test_a_best_that_is_none_is_refused_with_an_example(monkeypatch, capsys, word):
+    monkeypatch.setattr(sys, "argv", ["x", "score", "--best", word])
+    with pytest.raises(SystemExit):
+        balance.main()
+    assert f"{word} is not like tree_maze=0.998,1.768" in capsys.readouterr().err
+
+
 def test_a_row_that_two_processes_wrote_counts_once(tmp_path):
     path = tmp_path / "rows.csv"
     pd.concat([made_up(), made_up()[:1]]).to_csv(path, index=False)
