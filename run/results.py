@@ -11,6 +11,7 @@ from run.cli import own
 from utils import RESULTS, ROOT, UserError, versions
 
 EXPERTS = RESULTS / "expert_scores.csv"
+NOT_TABLES = ":(exclude,glob)results/*/**"  # for git: all but the tables that studies write
 
 
 def expert_score(task: str | None) -> float | None:
@@ -42,7 +43,8 @@ def _number(path: Path, task: str | None, text: str | None) -> float:
 
 def git_state() -> dict[str, Any] | None:
     """The commit of the code that runs, and whether files differ from it; None outside of a
-    checkout or without git."""
+    checkout or without git. Tables below results/ do not count: a study that adds its rows to one of
+    them would otherwise call its own code changed from the second row on."""
 
     def git(*args: str) -> str:
         return subprocess.run(
@@ -54,7 +56,7 @@ def git_state() -> dict[str, Any] | None:
             return None  # a copy of the code inside somebody else's repository
         return {
             "commit": git("rev-parse", "HEAD"),
-            "dirty": bool(git("status", "--porcelain", "-uno")),
+            "dirty": bool(git("status", "--porcelain", "-uno", "--", ".", NOT_TABLES)),
         }
     except (OSError, subprocess.SubprocessError):
         return None

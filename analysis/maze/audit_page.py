@@ -51,11 +51,13 @@ def prepared(rows: pd.DataFrame) -> pd.DataFrame:
     several = rows.groupby("domain")["skills"].transform("nunique") > 1
     named = rows["domain"] + " with " + rows["skills"].astype(str) + " skills"
     information = rows["mi_grid"] / np.log(rows["skills"].astype(float))
+    # Mazes in the order of their first rows, the skills of a maze from few to many.
+    place = rows["domain"].map({maze: i for i, maze in enumerate(rows["domain"].unique())})
     return rows.assign(
         domain=rows["domain"].mask(several, named),
         information=information,
         area=rows["coverage"] * information,
-    )
+    ).iloc[np.lexsort([rows["skills"], place])]
 
 
 def heading(rows: pd.DataFrame, domain: str) -> str:
@@ -292,7 +294,8 @@ def page(rows: pd.DataFrame) -> str:
         parts += [f"## {heading(rows, domain)}", table(rows, domain), *claims(rows, [domain])]
     if len(domains) > 1:
         parts += [f"## {' and '.join(domains)}", *claims(rows, domains)]
-    parts += ["## Hypervolume", volumes(cells_of(rows))]
+    if rows["setting"].str.startswith(FRONT).any():
+        parts += ["## Hypervolume", volumes(cells_of(rows))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -281,6 +281,18 @@ def test_in_a_checkout_the_commit_is_named_and_whether_tracked_files_differ(chec
     assert results.git_state() == {**clean, "dirty": True}
 
 
+@pytest.mark.parametrize(
+    ("path", "dirty"), [("results/maze/rows.csv", False), ("results/expert_scores.csv", True)]
+)
+def test_a_study_that_adds_to_its_table_does_not_change_the_code(checkout, path, dirty):
+    (checkout / path).parent.mkdir(parents=True)
+    (checkout / path).write_text("seed\n1\n")
+    git(checkout, "add", path)
+    git(checkout, "commit", "-qm", "a table")
+    (checkout / path).write_text("seed\n1\n2\n")
+    assert results.git_state() == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": dirty}
+
+
 def test_a_copy_outside_of_a_checkout_has_no_commit(checkout, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.resolve()))
     monkeypatch.setattr(results, "ROOT", tmp_path.resolve() / "copy")
