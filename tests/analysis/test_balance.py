@@ -181,7 +181,11 @@ def test_numbers_of_skills_stand_in_order_however_the_rows_came():
     rows = made_up(domains=(("tree_maze", 20), ("tree_maze", 5), ("square_maze", 10)))
     figure = audit_page.draw(audit_page.prepared(rows))
     titles = [axis.get_title() for axis in figure.axes]
-    assert titles == ["tree_maze with 5 skills", "tree_maze with 20 skills", "square_maze, 10 skills"]
+    assert titles == [
+        "tree_maze with 5 skills",
+        "tree_maze with 20 skills",
+        "square_maze, 10 skills",
+    ]
 
 
 def test_without_a_front_of_the_sum_the_page_has_no_hypervolume_of_it():
