@@ -18,7 +18,8 @@ from agent.parts.draws import Draws
 from agent.parts.networks import Actor
 from agent.parts.pixels import Encoder, Images
 from agent.skills.regimes import make_skills
-from agent.skills.selector import ALGORITHMS, Greedy
+from agent.skills.selector import Greedy
+from agent.skills.selector_networks import ALGORITHMS
 from agent.skills.sources import SkillSource, SkillSpace
 from agent.skills.trials import Best
 from utils import Streams, UserError, fitting, load_snapshot, load_weights

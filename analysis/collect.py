@@ -22,9 +22,10 @@ from analysis.text import short_commit
 from records import Row
 from run.cli.console import Parser, leave_out, printable
 from run.cli.guard import run_command
-from run.directory import PER_MACHINE, SILENT
+from run.directory import PER_MACHINE
 from run.files import Damaged, read_config, read_result
 from run.identity import identity
+from run.paths import SILENT
 from utils import UserError, write_text
 
 VERSIONS = ("torch", "numpy", "mujoco", "dm_control", "gymnasium")

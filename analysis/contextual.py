@@ -19,7 +19,8 @@ import torch
 from tqdm import tqdm
 
 from agent.skills.regimes import make_skills
-from agent.skills.selector import ALGORITHMS, make_selector
+from agent.skills.selector import make_selector
+from agent.skills.selector_networks import ALGORITHMS
 from agent.skills.sources import SkillSource, SkillSpace
 from analysis.maze.measure import commit_of
 from analysis.text import markdown_records

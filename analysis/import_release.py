@@ -21,7 +21,8 @@ from experiment.runs import config_of
 from run import build
 from run.cli.console import Parser, printable
 from run.cli.guard import run_command
-from run.directory import RunDirectory, run_path
+from run.directory import RunDirectory
+from run.paths import run_path
 from run.seeing import seen_dim
 from utils import CONFIGS, Streams, UserError, choose, save_snapshot, weights
 

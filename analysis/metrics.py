@@ -15,7 +15,8 @@ from agent.base import Objective, load_class
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.stream_weights import HeldShare, StreamWeights
-from agent.skills.selector import Selector, SelectorNetworks
+from agent.skills.selector import Selector
+from agent.skills.selector_networks import SelectorNetworks
 from agent.skills.sources import SkillSource
 from agent.skills.trials import Bandit
 from run.cli.console import Parser

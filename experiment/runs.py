@@ -18,7 +18,8 @@ from run import machine
 from run.cli import own
 from run.cli.schema import require_valid, resolve
 from run.cli.words import check_words, parse_value, quote_words
-from run.directory import RunDirectory, run_path, variant_name
+from run.directory import RunDirectory
+from run.paths import run_path, variant_name
 from utils import CONFIGS, UserError, choose
 
 FIRST, LAST = ("agent", "domain", "task", "preset"), ("seed", "run_root")  # of a command's words

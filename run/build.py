@@ -18,7 +18,8 @@ from agent.learners.stream_weights import StreamWeights
 from agent.learners.surgery import Surgery
 from agent.parts.draws import Draws
 from agent.skills.regimes import make_skills
-from agent.skills.selector import ALGORITHMS, make_selector
+from agent.skills.selector import make_selector
+from agent.skills.selector_networks import ALGORITHMS
 from agent.skills.sources import SkillSource, SkillSpace
 from envs.maze.lanes import Lanes
 from frame_replay import FrameReplay

@@ -13,8 +13,9 @@ from omegaconf import DictConfig
 from run import build, data, machine, oracle
 from run.cli import own
 from run.cli.schema import LEARNERS, resolve
-from run.directory import RunDirectory, find_snapshot, run_path
+from run.directory import RunDirectory
 from run.files import require_result
+from run.paths import find_snapshot, run_path
 from run.seeing import sees_pixels
 from utils import UserError, load_snapshot
 

@@ -10,7 +10,7 @@ from typing import Any
 from agent.base import MOVED
 from agent.keys import keys_of
 from agent.skills.regimes import SOURCES
-from agent.skills.selector import ALGORITHMS
+from agent.skills.selector_networks import ALGORITHMS
 from run.cli.schema import LEARNERS, flatten
 from run.files import read_config
 from run.settings import RunSettings

@@ -19,9 +19,10 @@ import torch
 
 from replay_buffer import ReplayBuffer
 from run import data
-from run.directory import PER_MACHINE, SILENT, RunDirectory, ends_with
+from run.directory import PER_MACHINE, RunDirectory, ends_with
 from run.files import read_log
 from run.identity import config_of, differences
+from run.paths import SILENT
 from utils import UserError, load_snapshot
 
 LOGS = ("eval.csv", "train.csv")

@@ -16,9 +16,10 @@ import torch
 from tqdm import tqdm
 
 from run import build, machine
-from run.directory import RunDirectory, run_path
+from run.directory import RunDirectory
 from run.files import require_result
 from run.logger import Table
+from run.paths import run_path
 from run.pool import Job, JobPool, default_workers
 from run.results import normalized, summary
 from utils import UserError, load_snapshot

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from run import build, machine
 from run.cli.schema import resolve
-from run.directory import run_path
+from run.paths import run_path
 from run.rollout import DrawPaths
 from utils import UserError
 

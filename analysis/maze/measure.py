@@ -18,8 +18,8 @@ from analysis.maze.episodes import Trained, maze_domains, measures, walk
 from envs.maze.geometry import EPISODE_STEPS, uniform
 from envs.maze.lanes import Lanes
 from run.cli.console import printable
-from run.directory import ONCE_NAMED, SILENT, variant_name
 from run.files import Damaged, read_result
+from run.paths import ONCE_NAMED, SILENT, variant_name
 from run.results import git_state
 from utils import CONFIGS, UserError, stream_seed, write_text
 

@@ -23,7 +23,8 @@ from agent.learners.resolvers import FAMO, MGDA, AlignedMTL, CAGrad, NormalisedS
 from agent.learners.stream_weights import HeldShare, LinearShare, StreamWeights
 from agent.learners.surgery import ProjectConflict, SumGradients, Surgery
 from agent.skills.regimes import SOURCES
-from agent.skills.selector import ALGORITHMS, Selector
+from agent.skills.selector import Selector
+from agent.skills.selector_networks import ALGORITHMS
 from agent.skills.sources import SkillSource
 from replay_buffer import ReplayBuffer
 from run.cli.rules import SECTION, Rule, rule_of_annotation

@@ -60,7 +60,7 @@ def record(box: Box) -> None:
     """Hooks around what a run does; its numbers are untouched."""
     from agent.learners.ddpg import DDPG
     from agent.learners.ppo import PPO
-    from agent.skills.selector import SelectorNetworks
+    from agent.skills.selector_networks import SelectorNetworks
     from run import build
     from run.directory import RunDirectory
     from run.loop import Runner

@@ -115,7 +115,7 @@ def test_a_nan_in_ppos_loss_is_found_in_its_cycle(cli, monkeypatch):
 
 
 def test_a_nan_in_a_selectors_loss_is_named(cli, monkeypatch):
-    from agent.skills.selector import SkillSAC
+    from agent.skills.selector_networks import SkillSAC
 
     assert cli("pretrain").code == 0
     spoil(monkeypatch, SkillSAC, "next_value", 20, lambda value: value * np.nan)

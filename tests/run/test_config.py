@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from run.cli.schema import flatten, resolve
-from run.directory import variant_name
+from run.paths import variant_name
 from tests.kit.configs import AGENTS, PRETRAINED, composed, unchecked
 from utils import ROOT, UserError
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from run import data
-from run.directory import variant_name
 from run.identity import differences
 from run.loop import Runner
+from run.paths import variant_name
 from tests.kit.cli import assert_same_run, rows
 from tests.kit.configs import composed
 from utils import Interrupted, Streams, load_snapshot, weights

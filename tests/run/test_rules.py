@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from run.cli.schema import Schema, build, rules_of
-from run.directory import run_path, variant_name
+from run.paths import run_path, variant_name
 from tests.kit.bad_input import SETTINGS, is_fixed, leaves, wrong_values
 from tests.kit.configs import composed, unchecked
 from utils import UserError

@@ -11,14 +11,8 @@ import torch
 from torch import nn
 
 from agent.parts.draws import Draws
-from agent.skills.selector import (
-    ReleaseSelector,
-    SkillSAC,
-    Usage,
-    epsilon,
-    make_selector,
-    soft_value,
-)
+from agent.skills.selector import Usage, epsilon, make_selector
+from agent.skills.selector_networks import ReleaseSelector, SkillSAC, soft_value
 from agent.skills.sources import SkillSpace
 from analysis.contextual import train
 from replay_buffer import Batch, ReplayBuffer
