@@ -60,8 +60,9 @@ def compiling_pays(config: dict[str, Any]) -> bool:
 
 
 def updates_of(config: dict[str, Any]) -> int:
-    """How many updates a learner makes in the whole run."""
+    """How many updates a learner makes in the whole run, those before the first frame included."""
     if config["learner"]["name"] == "ppo":
         return config["num_train_frames"] // cycle_frames(config)
     steps = (config["num_train_frames"] - config["num_seed_frames"]) // config["action_repeat"]
-    return steps // config["learner"]["update_every_steps"]
+    offline = config["data"]["offline_updates"] if "data" in config else 0
+    return offline + steps // config["learner"]["update_every_steps"]

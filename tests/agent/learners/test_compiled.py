@@ -109,6 +109,36 @@ def test_an_update_is_a_single_graph_for_the_compiler(agent):
         same(plain(), traced(), rtol=2e-3, atol=1e-5)
 
 
+def test_two_compiled_learners_do_not_take_each_others_code():
+    torch._dynamo.reset()
+    pairs = [pair("diayn", Traced(), f"skill_dim={n}", f"learner.batch_size={n}") for n in (4, 5)]
+    for _ in range(3):  # by turns
+        for plain, traced in pairs:
+            same(plain(), traced(), rtol=1e-4, atol=1e-5)
+
+
+class Checked(Traced):
+    """With torch's checks before each call."""
+
+    unchecked = {}
+
+
+OFTEN = ("amped", "cesd", "metra_discrete")  # the others take a minute together: pytest -m slow
+
+
+@pytest.mark.parametrize(
+    "agent", [a if a in OFTEN else pytest.param(a, marks=pytest.mark.slow) for a in AGENTS]
+)
+def test_the_checks_that_a_compiled_update_leaves_out_would_never_fail(agent):
+    torch._dynamo.reset()
+    update = updater(agent, "preset=smoke")
+    update.learner.capture = Checked()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for _ in range(5):
+            update()
+    assert update.learner.capture.choice == "compiled"
+
+
 def test_a_compiled_update_gives_the_same_numbers_within_rounding():
     torch._dynamo.reset()
     plain, compiled = pair("ddpg", Compiled())

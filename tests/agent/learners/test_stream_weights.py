@@ -188,6 +188,9 @@ def test_a_run_knows_how_many_updates_it_makes():
     assert updates_of(composed("pretrain", "preset=smoke")) == 50  # (120 - 20) / 2
     maze = composed("pretrain", "preset=smoke", "domain=tree_maze")
     assert updates_of(maze) == 480 // (2 * 8 * 5)
+    reuse = composed("finetune", "preset=smoke", "task=walker_run", "adapt=reuse")
+    online = reuse["num_train_frames"] // reuse["learner"]["update_every_steps"]
+    assert updates_of(reuse) == reuse["preset"]["ddpg"]["offline_updates"] + online
 
 
 # ---------------------------------------------------------------------------- streams on one scale
