@@ -19,19 +19,18 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
 from analysis.frames.gathered import gather
 from analysis.frames.lines import fitting_lines, read_table
-from analysis.palette import CHANGES
+from analysis.palette import CHANGES, colours
 from analysis.scores.aggregate import expert_scores, stacks
 from analysis.scores.claims import Mean, interval, mean_of, sentence
 from analysis.scores.figures import save
+from analysis.scores.ways import Ways, contests, ranking_lines, rival_lines
 from analysis.text import markdown_table
-from experiment import paper
 from experiment.definition import Experiment, load, names
 from experiment.rows import portable
 from records import Adapted
@@ -43,6 +42,8 @@ from utils import UserError, first_line, write_text
 COLUMNS = list(Adapted.model_fields)
 KEYS = ["method", "task", "seed", "frame"]
 JUDGED = 10_000  # the frame at which claims are judged
+
+GREY = "#444444"  # what all are held against
 
 Stacks = dict[str, tuple[list[int], np.ndarray]]  # method -> frames, (seeds, tasks, frames)
 
@@ -174,50 +175,45 @@ def task_table(found: Stacks, tasks: Sequence[str], frame: int) -> str:
     return markdown_table([f"at {frame:,} frames", *tasks], lines, right_from=1)
 
 
-def ranking_lines(rows: pd.DataFrame, tasks: Sequence[str], frame: int) -> list[str]:
-    """Spearman's correlation of our ranking of agents with that of the paper's Table 13 on the same
-    tasks, by protocol; only of protocols with three agents or more that the table has."""
-    printed = paper.load("urlb")
-    printed = printed[(printed["kind"] == "score") & printed["task"].isin(list(tasks))]
-    theirs = printed.groupby("method")["mean"].mean()
-    lines = []
-    at_frame = rows[(rows["frame"] == frame) & (rows["protocol"] != "scratch")]
-    for protocol, part in at_frame.groupby("protocol"):
-        ours = part.groupby("agent")["normalised"].mean()
-        both = [agent for agent in ours.index if agent in theirs.index]
-        if len(both) < 3:
-            continue
-        found = stats.spearmanr(ours[both], theirs[both])
-        lines.append(
-            f"{protocol}: ranking of {', '.join(both)} against the paper's Table 13, Spearman "
-            f"{found.statistic:.2f} (p = {found.pvalue:.2f}, {len(both)} agents)"
-        )
-    return lines
+def panels(found: Stacks, ways: Ways) -> dict[str, dict[str, str]]:
+    """title -> {method: colour}: a panel for the ways that one agent has alone, then one per way that
+    several agents have in common. The first method, which all are held against, is in each."""
+    first, *others = found
+    shared = {
+        f"variant={way}": {agents[agent]: colour for agent, colour in colours(agents).items()}
+        for way, agents in ways.items()
+    }
+    alone = [name for name in others if not any(name in methods for methods in shared.values())]
+    own = dict(zip(alone, itertools.cycle(CHANGES)))
+    grouped = {"ways of one agent": own, **shared} if shared else {"": own}
+    shown = {title: {first: GREY, **methods} for title, methods in grouped.items() if methods}
+    return shown or {"": {first: GREY}}
 
 
-def draw(found: Stacks, title: str, order: Sequence[str]) -> Figure:
-    """Curves with bands. A way's colour follows from its place in the experiment, so that figures of
-    two domains have the same ones."""
-    figure = Figure(figsize=(5.2, 4.0), layout="constrained")
-    axes = figure.subplots()
-    paint = dict(zip(order, itertools.cycle(CHANGES)))
-    for name, (frames, stack) in found.items():
-        colour = paint[name]
-        means = [mean_at(name, frames, stack, frame) for frame in frames]
-        axes.plot(frames, [m.value for m in means], marker="o", ms=3, color=colour, label=name)
-        axes.fill_between(
-            frames, [m.low for m in means], [m.high for m in means], color=colour, alpha=0.2, lw=0
-        )
-    axes.set(xlabel="frames of the task", ylabel="mean score / expert's", title=title)
-    axes.set_ylim(bottom=0)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+def draw(found: Stacks, title: str, ways: Ways) -> Figure:
+    """Curves with bands."""
+    shown = panels(found, ways)
+    figure = Figure(figsize=(1.0 + 4.2 * len(shown), 4.4), layout="constrained")
+    figure.suptitle(title)
+    row = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axes, (panel, methods) in zip(row, shown.items(), strict=True):
+        for name, colour in methods.items():
+            frames, stack = found[name]
+            means = [mean_at(name, frames, stack, frame) for frame in frames]
+            heights, low, high = zip(*((m.value, m.low, m.high) for m in means), strict=True)
+            axes.plot(frames, heights, marker="o", ms=3, color=colour, label=name)
+            axes.fill_between(frames, low, high, color=colour, alpha=0.15, lw=0)
+        axes.set(xlabel="frames of the task", title=panel)
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="upper left", fontsize="x-small", frameon=False)
+    row[0].set_ylabel("mean score / expert's")
     return figure
 
 
 def page(
     experiment: Experiment, rows: pd.DataFrame, gaps: list[str], frame: int
-) -> tuple[str, Stacks]:
-    """The Markdown page, and the curves of its figure."""
+) -> tuple[str, Stacks, Ways]:
+    """The Markdown page, the curves of its figure, and which of them go together."""
     tasks = list(dict.fromkeys(run.point["task"] for run in experiment.finetunings))
     order = list(dict.fromkeys(run.method for run in experiment.finetunings))
     found, lacking = stacks(rows.rename(columns={"normalised": "score"}), tasks, normalize=False)
@@ -233,11 +229,12 @@ def page(
     ]
     means = {name: mean_at(name, *found[name], frame) for name in found}
     claims = [sentence(means[name], means[first], f"at {frame:,} frames") for name in found]
-    claims += ranking_lines(rows, tasks, frame)
+    ways = contests(rows[rows["method"].isin(list(found))])
+    claims += [*rival_lines(ways, means), *ranking_lines(ways, means, tasks)]
     parts.append("\n".join(f"- {claim}" for claim in claims[1:]))
     if gaps or lacking:
         parts.append("Missing: " + "; ".join(gaps + lacking) + ".")
-    return "\n\n".join(parts) + "\n", found
+    return "\n\n".join(parts) + "\n", found, ways
 
 
 def run(words: list[str], out: Path, earlier: Path | None, frame: int) -> None:
@@ -246,14 +243,10 @@ def run(words: list[str], out: Path, earlier: Path | None, frame: int) -> None:
         raise UserError(f"experiment={experiment.name} has no fine-tunings to compare")
     rows, gaps = rows_of(experiment)
     rows = merged(rows, earlier)
-    text, found = page(experiment, rows, gaps if earlier is None else [], frame)
+    text, found, ways = page(experiment, rows, gaps if earlier is None else [], frame)
     write_text(out / f"{experiment.name}.csv", rows.to_csv(index=False, lineterminator="\n"))
     write_text(out / f"{experiment.name}.md", text)
-    order = [run.method for run in experiment.finetunings]
-    save(
-        draw(found, experiment.title.partition(",")[0], list(dict.fromkeys(order))),
-        out / experiment.name,
-    )
+    save(draw(found, experiment.title.partition(",")[0], ways), out / experiment.name)
     print(text, end="")
     print(f"written: {out}/{experiment.name}.{{md,csv,png,pdf}}")
 

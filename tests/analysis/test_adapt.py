@@ -1,12 +1,17 @@
 """The comparison of ways of adapting: its measures on curves that can be checked by hand, and the
 command on real runs."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from analysis import adapt, power
+from analysis.scores import ways
+from analysis.scores.aggregate import stacks
+from analysis.scores.claims import seeds_needed
 from run.cli.console import LEFT_OUT
 from tests.kit.data_attacks import CELLS, TABLES
 
@@ -56,23 +61,73 @@ def made_rows(scores):
     return pd.DataFrame(rows, columns=adapt.COLUMNS)
 
 
+WALKER = ["walker_flip", "walker_run", "walker_stand", "walker_walk"]
+
+
+def alike(heights, way="reuse", seeds=(1, 2, 3)):
+    """Rows of agents that were fine-tuned alike, each with one height at the last frame."""
+    rows = made_rows(
+        {
+            a: {s: {t: (0, 0, h + s / 1000) for t in WALKER} for s in seeds}
+            for a, h in heights.items()
+        }
+    )
+    words = "python finetune.py pretrain_variant=laptop variant="
+    return rows.assign(agent=rows["method"], method=rows["method"] + f" {way}", command=words + way)
+
+
+def judged(rows):
+    """The lines of a page about agents that were fine-tuned alike."""
+    found, _ = stacks(rows.rename(columns={"normalised": "score"}), WALKER, normalize=False)
+    means = {name: adapt.mean_at(name, *found[name], 10_000) for name in found}
+    agents = ways.contests(rows)
+    return ways.rival_lines(agents, means), ways.ranking_lines(agents, means, WALKER)
+
+
 def test_the_ranking_of_agents_is_compared_with_the_papers():
     """Table 13 on walker: AMPED above CIC above DIAYN, by the means over the four tasks."""
-    tasks = ["walker_flip", "walker_run", "walker_stand", "walker_walk"]
-    heights = {"amped": 0.9, "cic": 0.6, "diayn": 0.1}
-
-    def lines(heights):
-        rows = made_rows(
-            {agent: {1: {task: (0, 0, h) for task in tasks}} for agent, h in heights.items()}
-        )
-        rows = rows.assign(agent=rows["method"], protocol="reuse")
-        return adapt.ranking_lines(rows, tasks, 10_000)
-
-    (same,) = lines(heights)
-    assert same.startswith("reuse: ranking of amped, cic, diayn") and "Spearman 1.00" in same
-    (turned,) = lines({"amped": 0.1, "cic": 0.6, "diayn": 0.9})
+    _, (same,) = judged(alike({"amped": 0.9, "cic": 0.6, "diayn": 0.1}))
+    assert (
+        same.startswith("variant=reuse: ranking of amped, cic, diayn") and "Spearman 1.00" in same
+    )
+    _, (turned,) = judged(alike({"amped": 0.1, "cic": 0.6, "diayn": 0.9}))
     assert "Spearman -1.00" in turned
-    assert lines({"amped": 0.1, "cic": 0.6}) == []
+    assert judged(alike({"amped": 0.1, "cic": 0.6}))[1] == []
+
+
+def test_agents_are_only_compared_with_those_that_were_fine_tuned_alike():
+    """APT's run on random data is not APT's score."""
+    rows = pd.concat([alike({"amped": 0.5, "apt": 0.8}), alike({"apt": 0.1}, "random")])
+    assert ways.contests(rows) == {"reuse": {"amped": "amped reuse", "apt": "apt reuse"}}
+    (line,), _ = judged(rows)
+    assert line.startswith("variant=reuse: apt 0.802") and "random" not in line
+    assert line.endswith("**Established**: apt above amped")
+
+
+def test_pairs_that_are_not_established_say_how_many_seeds_they_would_take():
+    rows = alike({"amped": 0.5, "cic": 0.9, "diayn": 0.5009})
+    (line,), _ = judged(rows)
+    assert "**Established**: cic above diayn, amped; not established: 1 of 3 pairs" in line
+    # 0.0009 apart with a deviation of 0.001: as a t-test says
+    assert re.search(r"\(diayn above amped would take (\d+) seeds\)", line).group(1) == str(
+        seeds_needed(np.array([0.501, 0.502, 0.503]), np.array([0.5019, 0.5029, 0.5039]))
+    )
+
+
+def test_each_way_that_agents_share_has_its_panel_and_the_first_method_is_in_all():
+    frames, stack = [0, 5000, 10000], np.zeros((2, 4, 3))
+    found = dict.fromkeys(
+        ("scratch", "a w", "b w", "a data", "b data", "selector"), (frames, stack)
+    )
+    shared = {"w": {"a": "a w", "b": "b w"}, "data": {"a": "a data", "b": "b data"}}
+    assert {title: list(methods) for title, methods in adapt.panels(found, shared).items()} == {
+        "ways of one agent": ["scratch", "selector"],
+        "variant=w": ["scratch", "a w", "b w"],
+        "variant=data": ["scratch", "a data", "b data"],
+    }
+    assert list(adapt.panels(found, {})) == [""]
+    alone = {"scratch": found["scratch"]}
+    assert [list(methods) for methods in adapt.panels(alone, {}).values()] == [["scratch"]]
 
 
 def test_power_reads_the_rows_and_judges_every_pair(tmp_path, run_main):
