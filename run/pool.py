@@ -25,7 +25,7 @@ import torch
 from tqdm import tqdm
 
 from run.cli.console import printable
-from run.signals import deaf_children, stops_go_to
+from run.signals import deaf_children, stops_go_to, was_stopped
 from utils import Interrupted, UserError
 
 POLL_SECONDS = 0.5
@@ -90,7 +90,11 @@ class Pool(ABC, Generic[Item]):
         """Until nothing runs and nothing is left that could."""
         with stops_go_to(self._on_signal):
             while True:
-                self._reap()
+                stopped = self._reap()
+                if stopped and self.signum is None:
+                    # Whoever stopped them may have meant this process too (Ctrl-C and batch systems
+                    # signal all at once), and its own signal may still be on its way.
+                    time.sleep(POLL_SECONDS)
                 if self.signum is not None:
                     self._stop(self.signum)
                 self._fill()
@@ -112,12 +116,16 @@ class Pool(ABC, Generic[Item]):
             if (process := self.begin(item, self.free[0])) is not None:
                 self.going.append(Going(item, self.free.pop(0), process))
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Take leave of the processes that have ended; whether a signal stopped one of them."""
+        codes = []
         for each in list(self.going):
             if (code := each.process.poll()) is not None:
                 self.going.remove(each)
                 self.free.append(each.gpu)
                 self.ended(each.item, code)
+                codes.append(code)
+        return any(was_stopped(code) for code in codes)
 
     def _stop(self, signum: int) -> None:
         for each in self.going:

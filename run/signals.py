@@ -16,6 +16,12 @@ from types import FrameType
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
+def was_stopped(code: int) -> bool:
+    """Whether a process with this exit code was ended by such a signal, or left because of it (as a
+    shell says it: 128 and the signal's number)."""
+    return any(code in (-signum, 128 + signum) for signum in STOPS)
+
+
 @contextlib.contextmanager
 def stops_go_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Inside, `handler` gets every signal of STOPS; afterwards whoever had them before."""

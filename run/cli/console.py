@@ -40,7 +40,7 @@ def leave_out(problem: object) -> str:
 
 
 def leave(line: str, code: int) -> NoReturn:
-    print(printable(line), file=sys.stderr, flush=True)
+    print(printable(line) + "\n", end="", file=sys.stderr, flush=True)  # whole or not at all
     sys.exit(code)
 
 
