@@ -1,17 +1,20 @@
 """Every benchmark runs, and says what it promises; never how fast: these machines are noisy."""
 
+import itertools
 import json
 import math
+import shlex
+import sys
 
 import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import cost, hours, pixels, replay, update
+from benchmarks import cost, hours, pixels, replay, turns, update
 from benchmarks.cost import DEVICE, updater
 from tests.kit import meta
 from tests.kit.configs import composed
-from utils import Streams
+from utils import Streams, UserError
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +133,38 @@ def test_the_loop_over_frames_gives_the_batch_of_the_replay():
     rows = memory.sample_rows(20)
     for a, b in zip(memory.gather(rows), pixels.loop_sample(memory, rows), strict=True):
         torch.testing.assert_close(a, b)
+
+
+# --------------------------------------------------------------------------- two commands in turns
+
+BUSY = """
+import sys, time
+while time.process_time() < 0.8:
+    with open(sys.argv[1], "a") as log:
+        log.write(f"{time.monotonic()} {sys.argv[2]}\\n")
+    until = time.process_time() + 0.01
+    while time.process_time() < until:
+        pass
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+def test_in_turns_only_one_command_runs_at_a_time_its_children_included(tmp_path):
+    log = tmp_path / "log"
+    inner = [sys.executable, "-S", "-c", BUSY, str(log)]
+    sides = [
+        turns.start(name, ["sh", "-c", f"{shlex.join([*inner, name])}; true"]) for name in "ab"
+    ]
+    turns.take_turns(sides, 0.2)
+    assert [side.process.returncode for side in sides] == [0, 0]
+    stamps = [line.split() for line in log.read_text().splitlines()]
+    names = [name for _, name in sorted(stamps, key=lambda stamp: float(stamp[0]))]
+    changes = sum(a != b for a, b in itertools.pairwise(names))
+    # Side by side two of them would change at nearly every one of some 150 stamps.
+    assert len(names) > 100 and 4 <= changes <= len(names) / 3
+    assert all(side.seconds > 0.75 for side in sides)
+
+
+def test_an_unknown_commit_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"^no-such-commit cannot be checked out: "):
+        turns.compare("no-such-commit", 1.0, [])
