@@ -27,7 +27,7 @@ from analysis.frames.gathered import gather
 from analysis.frames.lines import fitting_lines, read_table
 from analysis.palette import CHANGES, colours
 from analysis.scores.aggregate import expert_scores, stacks
-from analysis.scores.claims import Mean, interval, mean_of, sentence
+from analysis.scores.claims import Mean, compared, interval, mean_of
 from analysis.scores.figures import save
 from analysis.scores.ways import Ways, contests, ranking_lines, rival_lines
 from analysis.text import markdown_table
@@ -228,7 +228,7 @@ def page(
         task_table(found, tasks, frame),
     ]
     means = {name: mean_at(name, *found[name], frame) for name in found}
-    claims = [sentence(means[name], means[first], f"at {frame:,} frames") for name in found]
+    claims = [compared(means[name], means[first], f"at {frame:,} frames") for name in found]
     ways = contests(rows[rows["method"].isin(list(found))])
     claims += [*rival_lines(ways, means), *ranking_lines(ways, means, tasks)]
     parts.append("\n".join(f"- {claim}" for claim in claims[1:]))

@@ -19,7 +19,7 @@ import pandas as pd
 from analysis.maze.pictures import save_picture
 from analysis.palette import colours
 from analysis.scores.aggregate import matrices, probability_of_improvement
-from analysis.scores.claims import Mean, interval, mean_of, reaches, sentence
+from analysis.scores.claims import Mean, compared, interval, mean_of, reaches
 from analysis.scores.figures import canvas
 from analysis.scores.fronts import with_interval
 from analysis.scores.seeds import interval as seed_interval
@@ -145,12 +145,6 @@ def claims(rows: pd.DataFrame, domains: list[str]) -> list[str]:
     if lacking := shortened(gaps):
         parts.append("Missing: " + "; ".join(lacking) + ".")
     return parts
-
-
-def compared(one: Mean, other: Mean, where: str) -> str:
-    """The claim that the larger of the two beats the smaller."""
-    larger, smaller = sorted((one, other), key=lambda mean: mean.value, reverse=True)
-    return sentence(larger, smaller, where)
 
 
 def probabilities(areas: dict[str, np.ndarray], names: list[str], against: str) -> str:

@@ -88,6 +88,12 @@ def sentence(a: Mean, b: Mean, where: str) -> str:
     )
 
 
+def compared(one: Mean, other: Mean, where: str) -> str:
+    """The claim that the larger of the two beats the smaller."""
+    larger, smaller = sorted((one, other), key=lambda mean: mean.value, reverse=True)
+    return sentence(larger, smaller, where)
+
+
 def interval(mean: Mean) -> str:
     """The mean with its interval, which a single seed has not."""
     if math.isnan(mean.low):

@@ -61,6 +61,12 @@ def test_two_seeds_establish_nothing():
     assert good.low > bad.high and not claims.established(good, bad)
 
 
+def test_of_two_the_larger_is_claimed_to_be_ahead_whichever_is_named_first():
+    good, bad = mean("A", [0.9, 0.91, 0.92], 0.89, 0.93), mean("B", [0.1, 0.11, 0.12], 0.09, 0.13)
+    claim = claims.sentence(good, bad, "here")
+    assert claim == claims.compared(good, bad, "here") == claims.compared(bad, good, "here")
+
+
 def test_a_sentence_says_what_is_known_and_what_is_needed():
     good, bad = mean("A", [0.9, 0.91, 0.92], 0.89, 0.93), mean("B", [0.1, 0.11, 0.12], 0.09, 0.13)
     assert claims.sentence(good, bad, "here") == (
