@@ -1,1 +1,2 @@
-"""Learners, objectives and skills; `agent.runner` is the one place where they meet."""
+"""Methods, one file each, with what they share, how they learn and who chooses their skills. They
+meet an environment in run/loop.py and nowhere else."""
