@@ -28,6 +28,7 @@ import torch
 from analysis import contextual
 from analysis.maze.episodes import load as load_trained
 from analysis.maze.measure import as_text, measure_snapshot
+from analysis.text import short_commit
 from experiment.runs import compose
 from run.cli.console import Parser, at_least
 from run.cli.guard import run_command
@@ -119,7 +120,7 @@ def shipped_commit(path: Path, row: pd.Series | None = None) -> str:
 
 def head() -> str:
     state = git_state()
-    return "unknown" if state is None else state["commit"][:7] + "-changed" * state["dirty"]
+    return "unknown" if state is None else short_commit(state["commit"], state["dirty"])
 
 
 # ------------------------------------------------------------------------------------------- reruns

@@ -26,7 +26,9 @@ from utils import Streams
 def network(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for a, b in pairwise(sizes):
-        layers += [nn.ReLU()] * bool(layers) + [nn.Linear(a, b)]
+        if layers:
+            layers.append(nn.ReLU())
+        layers.append(nn.Linear(a, b))
     return nn.Sequential(*layers)
 
 

@@ -47,7 +47,7 @@ def test_a_table_of_runs_is_made_again_with_both_commits(table, run_main, tmp_pa
     lines = done.out.splitlines()
     assert lines[0].startswith("1/2 python pretrain.py agent=amped")
     assert re.fullmatch(
-        r"  equal in 4 numbers; shipped from \w+, rerun at \w+(-changed)?", lines[1]
+        r"  equal in 4 numbers; shipped from \w+, rerun at \w+( \(changed\))?", lines[1]
     )
     assert lines[-1] == "small: 2 equal"
 
