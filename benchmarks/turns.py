@@ -21,7 +21,7 @@ from typing import Any
 
 from run.cli.console import Parser
 from run.cli.guard import run_command
-from utils import ROOT, UserError, first_line
+from utils import ROOT, UserError
 
 WORDS = ["agent=amped", "domain=walker", "preset=cpu"]
 GLANCE = 0.02  # seconds between looks whether a side has ended
@@ -82,7 +82,8 @@ def check_out(commit: str, clone: Path) -> None:
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise UserError(f"{commit} cannot be checked out: {first_line(done.stderr)}")
+            reason = (done.stderr.strip().splitlines() or ["git says nothing"])[0]
+            raise UserError(f"{commit} cannot be checked out: {reason}")
 
 
 def start(name: str, command: list[str], **options: Any) -> Side:
