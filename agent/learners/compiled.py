@@ -129,7 +129,7 @@ class Compiled(Capture):
         options = dict(self.unchecked)
         if self.backend == "inductor":
             # On a CPU what calls the kernels is compiled too: it saves a tenth of a small update, and
-            # half of the C++ compiler's work, which then reads its headers a few times, not 68.
+            # half of the C++ compiler's work, which then reads its headers a few times, not once a kernel.
             options |= {"size_asserts": False, "cpp_wrapper": learner.device.type == "cpu"}
         compiled = torch.compile(
             plain, fullgraph=True, dynamic=False, backend=self.backend, options=options
