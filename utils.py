@@ -339,11 +339,15 @@ def load_torch(path: Path, what: str, device: torch.device | str = "cpu") -> dic
 
 def versions() -> dict[str, str]:
     """The releases of libraries that can move numbers: mujoco, for one, changes contacts between
-    releases."""
-    return {
+    releases. And the names of libraries that were put before all others (benchmarks/amd.py makes one)."""
+    before = [
+        Path(each).name for each in re.split("[ :]+", os.environ.get("LD_PRELOAD", "")) if each
+    ]
+    releases = {
         name: metadata.version(name)
         for name in ("torch", "numpy", "mujoco", "dm_control", "gymnasium")
     }
+    return releases | ({"LD_PRELOAD": " ".join(before)} if before else {})
 
 
 # ---------------------------------------------------------------------------------------- snapshots
