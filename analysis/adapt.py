@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -27,7 +27,7 @@ from analysis.frames.gathered import gather
 from analysis.frames.lines import fitting_lines, read_table
 from analysis.palette import CHANGES, colours
 from analysis.scores.aggregate import expert_scores, stacks
-from analysis.scores.claims import Mean, compared, interval, mean_of
+from analysis.scores.claims import Mean, compared, established, interval, mean_of
 from analysis.scores.figures import save
 from analysis.scores.ways import Ways, contests, ranking_lines, rival_lines
 from analysis.text import markdown_table
@@ -166,12 +166,28 @@ def table(found: Stacks, first: str) -> str:
     return markdown_table(head, lines, right_from=1)
 
 
-def task_table(found: Stacks, tasks: Sequence[str], frame: int) -> str:
-    """Normalised score of each task at one frame: mean over seeds."""
-    lines = []
-    for name, (frames, stack) in found.items():
-        means = at(frames, stack, frame).mean(0)
-        lines.append([name, *(f"{value:.3f}" for value in means)])
+def task_table(found: Stacks, tasks: Sequence[str], first: str, frame: int) -> str:
+    """Normalised score of each task at one frame: mean over seeds, bold where it is established
+    above the first method's on that task, italic where it is established below it."""
+
+    def means_of(name: str) -> list[Mean]:
+        scores = at(*found[name], frame)
+        return [
+            mean_of(name, scores[:, [i]], "adapt", name, task, str(frame))
+            for i, task in enumerate(tasks)
+        ]
+
+    against, lines = means_of(first), []
+    for name in found:
+        cells = [
+            f"**{own.value:.3f}**"
+            if established(own, other)
+            else f"_{own.value:.3f}_"
+            if established(other, own)
+            else f"{own.value:.3f}"
+            for own, other in zip(means_of(name), against, strict=True)
+        ]
+        lines.append([name, *cells])
     return markdown_table([f"at {frame:,} frames", *tasks], lines, right_from=1)
 
 
@@ -190,51 +206,94 @@ def panels(found: Stacks, ways: Ways) -> dict[str, dict[str, str]]:
     return shown or {"": {first: GREY}}
 
 
-def draw(found: Stacks, title: str, ways: Ways) -> Figure:
-    """Curves with bands."""
-    shown = panels(found, ways)
-    figure = Figure(figsize=(1.0 + 4.2 * len(shown), 4.4), layout="constrained")
+class Part(NamedTuple):
+    """What the page says of one domain, or of all of them."""
+
+    title: str
+    text: str
+    found: Stacks
+    ways: Ways
+
+
+def draw(parts: Sequence[Part], title: str) -> Figure:
+    """Curves with bands: a row per part of the page, a panel per way of fine-tuning."""
+    shown = [panels(part.found, part.ways) for part in parts]
+    columns = max(map(len, shown))
+    size = (1.0 + 4.2 * columns, 0.4 + 4.0 * len(parts))
+    figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title)
-    row = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-    for axes, (panel, methods) in zip(row, shown.items(), strict=True):
-        for name, colour in methods.items():
-            frames, stack = found[name]
-            means = [mean_at(name, frames, stack, frame) for frame in frames]
-            heights, low, high = zip(*((m.value, m.low, m.high) for m in means), strict=True)
-            axes.plot(frames, heights, marker="o", ms=3, color=colour, label=name)
-            axes.fill_between(frames, low, high, color=colour, alpha=0.15, lw=0)
-        axes.set(xlabel="frames of the task", title=panel)
-        axes.set_ylim(bottom=0)
-        axes.legend(loc="upper left", fontsize="x-small", frameon=False)
-    row[0].set_ylabel("mean score / expert's")
+    grid = figure.subplots(len(parts), columns, sharey="row", squeeze=False)
+    for part, row, across in zip(parts, grid, shown, strict=True):
+        for axes, (panel, methods) in zip(row, across.items()):
+            for name, colour in methods.items():
+                frames, stack = part.found[name]
+                means = [mean_at(name, frames, stack, frame) for frame in frames]
+                heights, low, high = zip(*((m.value, m.low, m.high) for m in means), strict=True)
+                axes.plot(frames, heights, marker="o", ms=3, color=colour, label=name)
+                axes.fill_between(frames, low, high, color=colour, alpha=0.15, lw=0)
+            axes.set(
+                xlabel="frames of the task", title=", ".join(filter(None, (part.title, panel)))
+            )
+            axes.set_ylim(bottom=0)
+            axes.legend(loc="upper left", fontsize="x-small", frameon=False)
+        for axes in row[len(across) :]:
+            axes.set_visible(False)
+        row[0].set_ylabel("mean score / expert's")
     return figure
 
 
-def page(
-    experiment: Experiment, rows: pd.DataFrame, gaps: list[str], frame: int
-) -> tuple[str, Stacks, Ways]:
-    """The Markdown page, the curves of its figure, and which of them go together."""
-    tasks = list(dict.fromkeys(run.point["task"] for run in experiment.finetunings))
-    order = list(dict.fromkeys(run.method for run in experiment.finetunings))
+def part_of(
+    title: str, rows: pd.DataFrame, tasks: Sequence[str], order: Sequence[str], frame: int
+) -> tuple[Part | None, list[str]]:
+    """What the rows say of these tasks, and in words what they lack; None without a method that has
+    a seed with all of them."""
     found, lacking = stacks(rows.rename(columns={"normalised": "score"}), tasks, normalize=False)
     found = {name: found[name] for name in order if name in found}
     if not found:
-        raise UserError(f"no method has a seed with all tasks yet: {'; '.join(gaps + lacking)}")
+        return None, lacking
     first = next(iter(found))
-    parts = [
-        f"# {experiment.title}",
-        f"Mean over {', '.join(tasks)}, each divided by its expert's score, with 95 % intervals.",
-        table(found, first),
-        task_table(found, tasks, frame),
-    ]
     means = {name: mean_at(name, *found[name], frame) for name in found}
     claims = [compared(means[name], means[first], f"at {frame:,} frames") for name in found]
     ways = contests(rows[rows["method"].isin(list(found))])
     claims += [*rival_lines(ways, means), *ranking_lines(ways, means, tasks)]
-    parts.append("\n".join(f"- {claim}" for claim in claims[1:]))
-    if gaps or lacking:
-        parts.append("Missing: " + "; ".join(gaps + lacking) + ".")
-    return "\n\n".join(parts) + "\n", found, ways
+    text = [
+        *([f"## {title}"] if title else []),
+        f"Mean over {', '.join(tasks)}, each divided by its expert's score, with 95 % intervals.",
+        table(found, first),
+        f"Each task; against {first} on that task alone, bold is established above and italic below it.",
+        task_table(found, tasks, first, frame),
+        "\n".join(f"- {claim}" for claim in claims[1:]),
+    ]
+    return Part(title, "\n\n".join(text), found, ways), lacking
+
+
+def page(
+    experiment: Experiment, rows: pd.DataFrame, gaps: list[str], frame: int
+) -> tuple[str, list[Part]]:
+    """The Markdown page and its parts: one per domain, and one over all tasks where there are
+    several domains."""
+    domains: dict[str, list[str]] = {}
+    for run in experiment.finetunings:
+        tasks = domains.setdefault(run.config["domain"]["name"], [])
+        if run.point["task"] not in tasks:
+            tasks.append(run.point["task"])
+    order = list(dict.fromkeys(run.method for run in experiment.finetunings))
+    several = len(domains) > 1
+    parts, lacking = [], list(gaps)
+    for domain, tasks in domains.items():
+        part, missing = part_of(domain if several else "", rows, tasks, order, frame)
+        parts += [part] if part else []
+        lacking += [f"{domain}: {line}" for line in missing] if several else missing
+    if several and len(parts) == len(domains):
+        every_task = list(itertools.chain(*domains.values()))
+        part, _ = part_of(" and ".join(domains), rows, every_task, order, frame)
+        parts += [part] if part else []
+    if not parts:
+        raise UserError(f"no method has a seed with all tasks yet: {'; '.join(lacking)}")
+    text = [f"# {experiment.title}", *(part.text for part in parts)]
+    if lacking:
+        text.append("Missing: " + "; ".join(lacking) + ".")
+    return "\n\n".join(text) + "\n", parts
 
 
 def run(words: list[str], out: Path, earlier: Path | None, frame: int) -> None:
@@ -243,10 +302,10 @@ def run(words: list[str], out: Path, earlier: Path | None, frame: int) -> None:
         raise UserError(f"experiment={experiment.name} has no fine-tunings to compare")
     rows, gaps = rows_of(experiment)
     rows = merged(rows, earlier)
-    text, found, ways = page(experiment, rows, gaps if earlier is None else [], frame)
+    text, parts = page(experiment, rows, gaps if earlier is None else [], frame)
     write_text(out / f"{experiment.name}.csv", rows.to_csv(index=False, lineterminator="\n"))
     write_text(out / f"{experiment.name}.md", text)
-    save(draw(found, experiment.title.partition(",")[0], ways), out / experiment.name)
+    save(draw(parts, experiment.title.partition(",")[0]), out / experiment.name)
     print(text, end="")
     print(f"written: {out}/{experiment.name}.{{md,csv,png,pdf}}")
 

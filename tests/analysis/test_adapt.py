@@ -12,6 +12,8 @@ from analysis import adapt, power
 from analysis.scores import ways
 from analysis.scores.aggregate import stacks
 from analysis.scores.claims import seeds_needed
+from experiment.definition import load
+from experiment.runs import tasks_of
 from run.cli.console import LEFT_OUT
 from tests.kit.data_attacks import CELLS, TABLES
 
@@ -226,3 +228,32 @@ def test_the_command_compares_real_runs_and_adds_rows_of_other_days(cli, tmp_pat
     )
     assert again.code == 0, again.err
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "two/tiny.csv"), rows)
+
+
+def of_domain(domain, heights):
+    """Rows of three seeds of urlb_laptop's methods on the four tasks of a domain."""
+    scores = {
+        method: {s: {t: (0, 0, h + s / 1000) for t in tasks_of(domain)} for s in (1, 2, 3)}
+        for method, h in heights.items()
+    }
+    return made_rows(scores).assign(domain=domain, command="python finetune.py")
+
+
+def test_a_page_of_two_domains_has_a_part_for_each_and_one_for_all_tasks(tmp_path):
+    experiment = load(["experiment=urlb_laptop", f"run_root={tmp_path}"])
+    walker = of_domain("walker", {"scratch": 0.2, "amped reuse": 0.8})
+    quadruped = of_domain("quadruped", {"scratch": 0.4, "amped reuse": 0.1})
+    text, parts = adapt.page(experiment, pd.concat([walker, quadruped]), [], 10_000)
+    assert [part.title for part in parts] == ["walker", "quadruped", "walker and quadruped"]
+    one, two, both = (part.text for part in parts)
+    assert "amped reuse beats scratch" in one and "| **0.802** |" in one
+    assert "scratch beats amped reuse" in two and "| _0.102_ |" in two
+    assert "0.452" in both and "0.302" in both  # means over all eight tasks
+    assert text.count("## ") == 3
+    assert len(adapt.draw(parts, "t").axes) == 3
+
+    # One domain is done, of the other a method lacks a task.
+    begun = quadruped[(quadruped["method"] == "scratch") & (quadruped["task"] != "quadruped_run")]
+    text, (part,) = adapt.page(experiment, pd.concat([walker, begun]), [], 10_000)
+    assert part.title == "walker"
+    assert "quadruped: scratch: left out, no seed has every task" in text
