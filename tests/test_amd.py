@@ -40,7 +40,10 @@ def test_products_are_right_with_the_library_and_without(library):
 
 @pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="torch has no MKL here")
 def test_it_is_this_function_that_mkl_asks(monkeypatch, tmp_path):
-    speaking = 'long write(int, const void *, unsigned long);\nint mkl_serv_intel_cpu_true(void) { write(2, "asked", 5); return 1; }\n'
+    speaking = (
+        "long write(int, const void *, unsigned long);\n"
+        'int mkl_serv_intel_cpu_true(void) { write(2, "asked", 5); return 1; }\n'
+    )
     monkeypatch.setattr(amd, "SOURCE", speaking)
     amd.build(tmp_path / "speaking.so")
     done = subprocess.run(
