@@ -56,7 +56,7 @@ def compare(agent: str, capture: Capture, size: str) -> dict[str, Any]:
             worst = max(worst, abs(a - b) / (abs(a) + 1e-3))
             if not np.isclose(a, b, rtol=RTOL, atol=ATOL, equal_nan=True):
                 apart.append(name)
-    here, there = (named(each.learner, each.objective) for each in (plain, other))
+    here, there = (named(each.learner.job(each.objective)) for each in (plain, other))
     weights = max(float((here[k] - there[k]).detach().abs().max()) for k in here)
     row = {"ok": not apart, "metrics": worst, "weights": weights, "apart": sorted(set(apart))}
     if isinstance(capture, Recorded):

@@ -37,7 +37,7 @@ from run.machine import enough_memory, require_memory
 from run.memory import make_memory, with_older
 from run.parts import Parts
 from run.rollout import DrawPaths, RolloutRunner
-from run.seeing import Sight, images_of, pixel_settings, render_settings, seen_dim
+from run.seeing import Sight, images_of, pixel_settings, render_settings, seen_dim, sees_pixels
 from utils import Streams, UserError, fitting, load_weights, stream_seed
 
 World = envs.Env | Lanes  # one episode at a time, or many side by side
@@ -198,6 +198,8 @@ def make_parts(
     skills: SkillSource
     if chooses:  # made after the learner, whose start it must not move
         skills = make_selector(config, space, seen_dim(config, env.obs_dim), rng)
+        if not on_policy and not sees_pixels(config):
+            skills.capture = make_capture(config, device)
     else:
         paid = None
         if older is not None and config["skills"]["name"] == "by_data":
@@ -244,8 +246,9 @@ def run(
     config = directory.config = settle_compile(config, stored)
     with enough_memory(config):
         parts = make_parts(config, env_name, device, snapshot, older)
-        if by_choice and isinstance(capture := getattr(parts.learner, "capture", None), Compiled):
-            capture.required = False
+        for capture in parts.captures:
+            if by_choice and isinstance(capture, Compiled):
+                capture.required = False
         return _run(config, directory, parts, env_name, info or {}, draw_paths, shorter)
 
 

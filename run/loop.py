@@ -160,8 +160,7 @@ class Runner:
 
     def _on_signal(self, signum: int, _) -> None:
         self.signum = signum
-        capture = getattr(self.parts.learner, "capture", None)
-        if capture is not None and capture.making:
+        if any(capture.making for capture in self.parts.captures):
             raise BrokenOff  # compiling may take minutes, more than a cluster waits
 
     def _at_border(self) -> bool:

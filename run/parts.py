@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from agent.base import Learner, Objective
+from agent.learners.compiled import Capture
 from agent.skills.sources import SkillSource
 from replay_buffer import DeviceReplayBuffer, MixedReplay, ReplayBuffer
 from run.seeing import Sight
@@ -49,6 +50,12 @@ class Parts:
     def to_choose_by(self) -> Any:
         """The same for whoever chooses skills: batches of features where the agent sees pixels."""
         return self.experience if self.sight is None else self.sight
+
+    @property
+    def captures(self) -> list[Capture]:
+        """What compiles or records the updates of the learner and of a selector."""
+        found = (getattr(part, "capture", None) for part in (self.learner, self.skills))
+        return [capture for capture in found if capture is not None]
 
     @property
     def choices(self) -> dict[str, str]:

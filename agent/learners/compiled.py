@@ -8,20 +8,30 @@ import types
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from agent.base import Metrics, Objective, Trainable
+from agent.base import Adam, Metrics, Trainable
 from agent.parts.draws import Draw, Draws
 from replay_buffer import Batch
 from utils import UserError, first_line
 
-if TYPE_CHECKING:
-    from agent.learners.ddpg import DDPG
-
 Update = Callable[[list[Tensor]], Metrics]  # batches and random numbers -> metrics; moves weights
+
+
+class Job(NamedTuple):
+    """An update on batches, what it moves, and what it draws random numbers from."""
+
+    owners: dict[str, Trainable]  # by the names that a warning gives them
+    sources: tuple[Draws | None, ...]
+    update: Callable[[Sequence[Batch]], Metrics]
+    device: torch.device
+
+    @property
+    def optimizers(self) -> list[Adam]:
+        return [each for owner in self.owners.values() for each in owner.optimizers.values()]
 
 
 class Capture(ABC):
@@ -39,34 +49,31 @@ class Capture(ABC):
         # take minutes.
         self.making = False
 
-    def __call__(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Metrics:
+    def __call__(self, job: Job, batches: Sequence[Batch]) -> Metrics:
         if self.run is None:
-            self.wanted = self.note(learner, objective, batches)
-            self.run = self.make(learner, objective, batches)
+            self.wanted = self.note(job, batches)
+            self.run = self.make(job, batches)
         drawn = [source.draw(each) for source, noted in self.wanted for each in noted]
         return self.run([*(field for batch in batches for field in batch), *drawn])
 
     @abstractmethod
-    def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update: ...
+    def make(self, job: Job, batches: Sequence[Batch]) -> Update: ...
 
     def go_on_plainly(self, warning: str, reason: str) -> None:
         self.choice = f"plain ({reason})"
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
     @staticmethod
-    def note(
-        learner: DDPG, objective: Objective, batches: Sequence[Batch]
-    ) -> list[tuple[Draws, list[Draw]]]:
+    def note(job: Job, batches: Sequence[Batch]) -> list[tuple[Draws, list[Draw]]]:
         """What an update draws, found by one that is taken back."""
-        sources = [learner.learn_rng, learner.surgery.generator, objective.generator]
-        kept = snapshot(learner, objective)
+        kept = snapshot(job)
         with contextlib.ExitStack() as notes:
-            wanted = [(s, notes.enter_context(s.noting())) for s in sources if s is not None]
-            learner.update(objective, batches)
+            wanted = [(s, notes.enter_context(s.noting())) for s in job.sources if s is not None]
+            job.update(batches)
         restore(kept)
         return wanted
 
-    def as_function(self, learner: DDPG, objective: Objective, count: int) -> Update:
+    def as_function(self, job: Job, count: int) -> Update:
         """An update on `count` batches."""
         width = len(Batch._fields)
         sources = [(source, len(noted)) for source, noted in self.wanted]
@@ -77,7 +84,7 @@ class Capture(ABC):
                 source.hand_out(tensors[at : at + drawn])
                 at += drawn
             batches = [Batch(*tensors[i * width : (i + 1) * width]) for i in range(count)]
-            metrics = learner.update(objective, batches)
+            metrics = job.update(batches)
             for source, _ in sources:
                 source.hand_out(None)
             return metrics
@@ -85,12 +92,12 @@ class Capture(ABC):
         return update
 
 
-def snapshot(*owners: Trainable) -> list[tuple[Tensor, Tensor]]:
+def snapshot(job: Job) -> list[tuple[Tensor, Tensor]]:
     """All that an update moves, and copies of it."""
+    owners = job.owners.values()
     tensors = [t for owner in owners for t in (*owner.parameters(), *owner.buffers())]
-    for owner in owners:
-        for optimizer in owner.optimizers.values():
-            tensors += optimizer.prepare()
+    for optimizer in job.optimizers:
+        tensors += optimizer.prepare()
     return [(t, t.detach().clone()) for t in tensors]
 
 
@@ -121,16 +128,16 @@ class Compiled(Capture):
     backend: str | Callable = "inductor"
     unchecked: dict[str, Any] = {"guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
 
-    def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
+    def make(self, job: Job, batches: Sequence[Batch]) -> Update:
         torch._dynamo.config.trace_autograd_ops = True  # losses and their gradients in one graph
         # The compiler's remarks about its own code are nothing that a user could mend.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\._inductor")
-        plain = with_own_code(self.as_function(learner, objective, len(batches)))
+        plain = with_own_code(self.as_function(job, len(batches)))
         options = dict(self.unchecked)
         if self.backend == "inductor":
             # On a CPU what calls the kernels is compiled too: it saves a tenth of a small update, and
             # half of the C++ compiler's work, which then reads its headers a few times, not once a kernel.
-            options |= {"size_asserts": False, "cpp_wrapper": learner.device.type == "cpu"}
+            options |= {"size_asserts": False, "cpp_wrapper": job.device.type == "cpu"}
         compiled = torch.compile(
             plain, fullgraph=True, dynamic=False, backend=self.backend, options=options
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from agent.base import Adam, Learner, Metrics, Objective, RewardStreams
 from agent.learners.adaptation import Adaptation, WarmStartSettings, take_moments, under
-from agent.learners.compiled import Capture
+from agent.learners.compiled import Capture, Job
 from agent.learners.sight import OBSERVATIONS, Seen
 from agent.learners.stream_weights import StreamWeights
 from agent.learners.streams import descend_streams, opposed_samples
@@ -279,8 +280,17 @@ class DDPG(Learner):
         diagnose = every > 0 and step // self.update_every_steps % every == 0
         alone = self._critic_alone()
         if self.capture is not None and not diagnose and not alone:
-            return self.capture(self, objective, batches)
+            return self.capture(self.job(objective), batches)
         return self.update(objective, batches, diagnose=diagnose, critic_alone=alone)
+
+    def job(self, objective: Objective) -> Job:
+        """An update towards this objective, for a compiler or a recorder."""
+        return Job(
+            {"learner": self, "objective": objective},
+            (self.learn_rng, self.surgery.generator, objective.generator),
+            functools.partial(self.update, objective),
+            self.device,
+        )
 
     def _critic_alone(self) -> bool:
         first = self.adapt.critic_first if self.adapt else 0

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from agent.base import Metrics, Objective
-from agent.learners.compiled import Capture, Update, restore, snapshot
+from agent.base import Metrics
+from agent.learners.compiled import Capture, Job, Update, restore, snapshot
 from replay_buffer import Batch
 from utils import UserError, first_line
-
-if TYPE_CHECKING:
-    from agent.learners.ddpg import DDPG
 
 # How far a recorded number may lie from the plain one: RTOL of its size and ATOL, and four times
 # what two plain updates differ by among themselves, which on a GPU is not always nothing.
@@ -40,25 +36,23 @@ class Recorded(Capture):
     def record(self, update: Update, inputs: list[Tensor]) -> Update:
         """The update, recorded on these tensors. It may be called with others of their shapes."""
 
-    def __call__(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Metrics:
-        optimizers = [o for owner in (learner, objective) for o in owner.optimizers.values()]
-        places = [t.data_ptr() for o in optimizers for t in (*o.parameters, *o.prepare())]
+    def __call__(self, job: Job, batches: Sequence[Batch]) -> Metrics:
+        places = [t.data_ptr() for o in job.optimizers for t in (*o.parameters, *o.prepare())]
         if places != self.places:  # a recording writes where it wrote when it was made
             self.run, self.places = None, places
-        return super().__call__(learner, objective, batches)
+        return super().__call__(job, batches)
 
-    def make(self, learner: DDPG, objective: Objective, batches: Sequence[Batch]) -> Update:
-        for owner in (learner, objective):
-            for optimizer in owner.optimizers.values():  # what torch's Adam needs in a graph
-                optimizer.param_groups[0]["capturable"] = learner.learn_rng.device.type == "cuda"
-        update = self.as_function(learner, objective, len(batches))
+    def make(self, job: Job, batches: Sequence[Batch]) -> Update:
+        for optimizer in job.optimizers:  # what torch's Adam needs in a graph
+            optimizer.param_groups[0]["capturable"] = job.device.type == "cuda"
+        update = self.as_function(job, len(batches))
         inputs = [field.clone() for batch in batches for field in batch]
         inputs += [source.example(each) for source, noted in self.wanted for each in noted]
-        kept = snapshot(learner, objective)
+        kept = snapshot(job)
         try:
             recorded = self.record(update, [each.clone() for each in inputs])
             restore(kept)
-            differs = difference(update, recorded, inputs, named(learner, objective))
+            differs = difference(update, recorded, inputs, named(job))
         except RuntimeError as error:
             return self.plainly(update, first_line(error))
         finally:
@@ -113,10 +107,10 @@ class Rehearsed(Recorded):
         return replay
 
 
-def named(learner: DDPG, objective: Objective) -> dict[str, Tensor]:
+def named(job: Job) -> dict[str, Tensor]:
     """Weights, statistics and moments, by names that a reader of a warning can look up."""
     found: dict[str, Tensor] = {}
-    for role, owner in (("learner", learner), ("objective", objective)):
+    for role, owner in job.owners.items():
         found |= {f"{role}.{name}": tensor for name, tensor in owner.named_parameters()}
         found |= {f"{role}.{name}": tensor for name, tensor in owner.named_buffers()}
         names = {id(tensor): name for name, tensor in owner.named_parameters()}

@@ -12,6 +12,7 @@ import torch
 
 from agent.base import Metrics
 from agent.keys import arguments, keys_of
+from agent.learners.compiled import Capture, Job
 from agent.parts.draws import Draws
 from agent.skills.selector_networks import ALGORITHMS, SelectorNetworks
 from agent.skills.sources import SkillSource, SkillSpace
@@ -135,6 +136,9 @@ class Selector(Greedy):
         self.exploration = exploration
         self.usage = {"acted": Usage(space.dim, window), "greedy": Usage(space.dim, window)}
         self.favourite = 0
+        self.capture: Capture | None = (
+            None  # how an update runs; None: as it stands in the networks
+        )
 
     def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
         if self.due(step, first):
@@ -172,7 +176,19 @@ class Selector(Greedy):
 
     def improve(self, memory, step: int) -> Metrics:
         """One update from a batch of its own."""
-        return self.report(step) | self.network.learn(memory.sample(self.batch_size))
+        batch = memory.sample(self.batch_size)
+        if self.capture is None:
+            return self.report(step) | self.network.learn(batch)
+        return self.report(step) | self.capture(self.job(), [batch])
+
+    def job(self) -> Job:
+        """An update, for a compiler or a recorder."""
+        return Job(
+            {"selector": self.network},
+            (self.network.generator,),
+            lambda batches: self.network.learn(batches[0]),
+            self.device,
+        )
 
     def report(self, step: int) -> Metrics:
         metrics: Metrics = {"skills/epsilon": torch.tensor(self.exploration.at(step))}

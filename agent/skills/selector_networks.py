@@ -184,10 +184,10 @@ class ReleaseSelector(SelectorNetworks):
         )
 
     def descend_actor(self, loss: Tensor) -> None:
-        self.actor_opt.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.actor.parameters(), self.grad_clip)
-        self.actor_opt.step()
+        grads = torch.autograd.grad(loss, self.actor_opt.parameters)
+        norm = torch.stack([grad.norm() for grad in grads]).norm()
+        share = (self.grad_clip / (norm + 1e-6)).clamp(max=1)  # as torch's clip_grad_norm_
+        self.actor_opt.step_along([share * grad for grad in grads])
 
 
 ALGORITHMS: dict[str, type[SelectorNetworks]] = {

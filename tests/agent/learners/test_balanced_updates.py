@@ -34,7 +34,7 @@ def compiled_beside_plain(plain, traced, objectives, batches):
     capture = Traced()
     for batch in batches:
         expected = plain.update(objectives[0], [batch])
-        found = capture(traced, objectives[1], [batch])
+        found = capture(traced.job(objectives[1]), [batch])
         assert expected.keys() == found.keys()
         for name in expected:
             torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-4)

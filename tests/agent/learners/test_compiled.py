@@ -14,8 +14,8 @@ from tests.kit.learners import same_numbers as same
 class Direct(Capture):
     """The function as it is, not compiled and not recorded."""
 
-    def make(self, learner, objective, batches):
-        return self.as_function(learner, objective, len(batches))
+    def make(self, job, batches):
+        return self.as_function(job, len(batches))
 
 
 class Traced(Compiled):
@@ -78,7 +78,7 @@ def test_looking_at_an_update_leaves_no_trace():
     update = updater("amped", "preset=smoke")
     batch = [update.memory.sample(update.learner.batch_size)]
     before = everything(update)
-    wanted = Capture.note(update.learner, update.objective, batch)
+    wanted = Capture.note(update.learner.job(update.objective), batch)
     for state in before[0]:  # a count of steps and zero moments where there was nothing yet
         for name in [key for key in state if key.endswith("_extra_state")]:
             del state[name]

@@ -23,9 +23,9 @@ class Wrong(Rehearsed):
         super().__init__(required=required)
         self.fault = fault
 
-    def make(self, learner, objective, batches):
-        self.owners = learner, objective
-        return super().make(learner, objective, batches)
+    def make(self, job, batches):
+        self.owners = tuple(job.owners.values())
+        return super().make(job, batches)
 
     def record(self, update, inputs):
         replay, first = super().record(update, inputs), copy.deepcopy(inputs)
