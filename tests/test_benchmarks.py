@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import cost, hours, pixels, replay, turns, update
+from benchmarks import cost, hours, pixels, replay, selector, turns, update
 from benchmarks.cost import DEVICE, updater
 from tests.kit import meta
 from tests.kit.configs import composed
@@ -168,3 +168,10 @@ def test_in_turns_only_one_command_runs_at_a_time_its_children_included(tmp_path
 def test_an_unknown_commit_is_one_line(tmp_path):
     with pytest.raises(UserError, match=r"^no-such-commit cannot be checked out: "):
         turns.compare("no-such-commit", 1.0, [])
+
+
+def test_the_selectors_update_is_measured_beside_the_learners():
+    found = selector.measure(1, "smoke", compiled=False)
+    assert found.keys() == {"learner", "selector"}
+    assert all(row["ms"] > 0 for row in found.values())
+    assert "selector" in selector.table(found)
