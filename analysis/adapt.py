@@ -200,9 +200,13 @@ def panels(found: Stacks, ways: Ways) -> dict[str, dict[str, str]]:
         for way, agents in ways.items()
     }
     alone = [name for name in others if not any(name in methods for methods in shared.values())]
-    own = dict(zip(alone, itertools.cycle(CHANGES)))
-    grouped = {"ways of one agent": own, **shared} if shared else {"": own}
-    shown = {title: {first: GREY, **methods} for title, methods in grouped.items() if methods}
+    count = len(CHANGES)  # no panel has two of one colour
+    rows = [alone[i : i + count] for i in range(0, len(alone), count)]
+    titles = ["ways of one agent" if shared else ""] * len(rows)
+    if len(rows) > 1:
+        titles = [f"{title} {number}".strip() for number, title in enumerate(titles, 1)]
+    own = {title: dict(zip(row, CHANGES)) for title, row in zip(titles, rows, strict=True)}
+    shown = {title: {first: GREY, **methods} for title, methods in {**own, **shared}.items()}
     return shown or {"": {first: GREY}}
 
 

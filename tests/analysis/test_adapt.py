@@ -132,6 +132,16 @@ def test_each_way_that_agents_share_has_its_panel_and_the_first_method_is_in_all
     assert [list(methods) for methods in adapt.panels(alone, {}).values()] == [["scratch"]]
 
 
+def test_a_panel_has_no_more_curves_than_there_are_colours():
+    names = ["scratch", *"abcdefgh"]
+    shown = adapt.panels(dict.fromkeys(names, ([0], np.zeros((2, 4, 1)))), {})
+    assert {title: list(methods) for title, methods in shown.items()} == {
+        "1": ["scratch", *"abcdef"],
+        "2": ["scratch", *"gh"],
+    }
+    assert all(len(set(methods.values())) == len(methods) for methods in shown.values())
+
+
 def test_power_reads_the_rows_and_judges_every_pair(tmp_path, run_main):
     better = {s: {"a": (0.1, 0.5, 0.8 + s / 100), "b": (0.1, 0.5, 0.6)} for s in (1, 2, 3)}
     worse = {s: {"a": (0.1, 0.1, 0.2 + s / 100), "b": (0.1, 0.1, 0.1)} for s in (1, 2, 3)}
