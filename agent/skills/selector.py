@@ -136,9 +136,7 @@ class Selector(Greedy):
         self.exploration = exploration
         self.usage = {"acted": Usage(space.dim, window), "greedy": Usage(space.dim, window)}
         self.favourite = 0
-        self.capture: Capture | None = (
-            None  # how an update runs; None: as it stands in the networks
-        )
+        self.capture: Capture | None = None  # how an update runs; None: as it stands
 
     def select(self, obs: np.ndarray, step: int, *, first: bool) -> np.ndarray:
         if self.due(step, first):
