@@ -170,8 +170,8 @@ def test_an_unknown_commit_is_one_line(tmp_path):
         turns.compare("no-such-commit", 1.0, [])
 
 
-def test_the_selectors_update_is_measured_beside_the_learners():
+def test_the_selectors_update_is_measured_beside_ddpgs():
     found = selector.measure(1, "smoke", compiled=False)
-    assert found.keys() == {"learner", "selector"}
+    assert found.keys() == {"ddpg", "selector"}
     assert all(row["ms"] > 0 for row in found.values())
     assert "selector" in selector.table(found)

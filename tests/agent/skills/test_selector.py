@@ -10,27 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from agent.parts.draws import Draws
 from agent.skills.selector import Usage, epsilon, make_selector
-from agent.skills.selector_networks import ReleaseSelector, SkillSAC, soft_value
+from agent.skills.selector_networks import SkillSAC, soft_value
 from agent.skills.sources import SkillSpace
 from analysis.contextual import train
-from replay_buffer import Batch, ReplayBuffer
+from replay_buffer import ReplayBuffer
 from tests.kit.configs import composed
 from tests.kit.meta import MetaMemory, OnlyMeta, assert_scalars_on_meta
+from tests.kit.selectors import NETWORK, OBS, B, N, batch, release, source
 from utils import Streams
-
-OBS, N, B = 3, 4, 16
-NETWORK = {
-    "obs_dim": OBS,
-    "skill_dim": N,
-    "hidden_dim": 8,
-    "layers": 2,
-    "lr": 1e-3,
-    "target_tau": 0.1,
-    "temperature": 0.3,
-    "extra_discount": 1.0,
-}
 
 
 def sac(**settings) -> SkillSAC:
@@ -44,27 +32,6 @@ def sac(**settings) -> SkillSAC:
             **settings,
         }
     )
-
-
-def release(**settings) -> ReleaseSelector:
-    torch.manual_seed(0)
-    generator = Draws(torch.Generator().manual_seed(7))
-    return ReleaseSelector(**{**NETWORK, "grad_clip": 10.0, "generator": generator, **settings})
-
-
-def batch(seed: int = 1) -> Batch:
-    rng = np.random.default_rng(seed)
-    normal = (torch.from_numpy(rng.normal(size=(B, n))).float() for n in (OBS, 2, 1, OBS, OBS))
-    obs, action, reward, next_obs, one = normal
-    skill = torch.eye(N)[torch.from_numpy(rng.integers(N, size=B))]
-    discount = torch.full((B, 1), 0.99**3)
-    discount[0] = 0.0  # a terminal
-    return Batch(obs, action, reward, discount, next_obs, skill, one)
-
-
-def source(regime: str = "selector", *overrides: str, skills: int = N, seed: int = 1):
-    config = composed("finetune", "preset=smoke", "task=walker_run", f"skills={regime}", *overrides)
-    return make_selector(config, SkillSpace("one_hot", skills), OBS, Streams(seed))
 
 
 def probabilities(network, obs: torch.Tensor) -> np.ndarray:
