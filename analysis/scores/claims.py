@@ -16,6 +16,7 @@ from scipy import stats
 from analysis.scores.aggregate import CONFIDENCE, REPS, canonical, drawing, estimate
 
 LEVEL, POWER, MOST = 0.05, 0.8, 1000
+WRONG_SIGN = 5  # a difference of so many of its own errors is seen with the wrong sign less than once in a million
 SURE = 10  # a difference of so many of its own errors; beyond it scipy's noncentral t is not exact
 FEWEST = 3  # seeds: the bootstrap of two has hardly any values to draw from
 
@@ -52,7 +53,9 @@ def power(difference: float, deviation: float, seeds: int) -> float:
     shift = abs(difference) / (deviation * math.sqrt(2 / seeds))
     if shift > SURE:
         return 1.0
-    return float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift))
+    # Of the wrong sign: next to nothing at a large shift, where scipy gives NaN for some of them.
+    wrong = stats.nct.cdf(-critical, freedom, shift) if shift < WRONG_SIGN else 0.0
+    return float(stats.nct.sf(critical, freedom, shift) + wrong)
 
 
 def seeds_needed(a: np.ndarray, b: np.ndarray) -> int | None:

@@ -37,6 +37,13 @@ def test_a_difference_far_beyond_the_spread_needs_no_more_than_the_fewest():
     assert all(claims.power(d, 1.0, 3) >= 0.99 for d in (10, 16, 20, 100, 1e6))
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 4, 5, 8, 20])
+def test_power_only_grows_with_the_difference(seeds):
+    """At every size: scipy's noncentral t has holes (NaN) in the tail of the wrong sign."""
+    found = np.array([claims.power(d, 1.0, seeds) for d in np.arange(0, 16, 0.02)])
+    assert np.isfinite(found).all() and (np.diff(found) >= -1e-9).all() and found[-1] > 0.99
+
+
 def test_no_difference_needs_more_seeds_than_anyone_has():
     assert claims.seeds_needed(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])) is None
     assert claims.seeds_needed(np.array([1.0]), np.array([1.0, 2.0])) is None
