@@ -14,6 +14,7 @@ from run.signals import hear_early, hear_plainly, started_as
 if started_as("sweep"):
     hear_early()  # what follows takes seconds
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def plan(experiment: Experiment) -> None:
 
 def table_hint(experiment: Experiment, words: list[str]) -> str:
     module = "table" if experiment.figure.get("kind") in SCORE_KINDS else "figure"
-    return f"all finished; python -m analysis.{module} {' '.join([*own.options(), *words])}"
+    return f"all finished; python -m analysis.{module} {shlex.join([*own.options(), *words])}"
 
 
 def main() -> None:
