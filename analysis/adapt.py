@@ -166,6 +166,12 @@ def table(found: Stacks, first: str) -> str:
     return markdown_table(head, lines, right_from=1)
 
 
+def marked(own: Mean, other: Mean) -> str:
+    if established(own, other):
+        return f"**{own.value:.3f}**"
+    return f"_{own.value:.3f}_" if established(other, own) else f"{own.value:.3f}"
+
+
 def task_table(found: Stacks, tasks: Sequence[str], first: str, frame: int) -> str:
     """Normalised score of each task at one frame: mean over seeds, bold where it is established
     above the first method's on that task, italic where it is established below it."""
@@ -177,17 +183,11 @@ def task_table(found: Stacks, tasks: Sequence[str], first: str, frame: int) -> s
             for i, task in enumerate(tasks)
         ]
 
-    against, lines = means_of(first), []
-    for name in found:
-        cells = [
-            f"**{own.value:.3f}**"
-            if established(own, other)
-            else f"_{own.value:.3f}_"
-            if established(other, own)
-            else f"{own.value:.3f}"
-            for own, other in zip(means_of(name), against, strict=True)
-        ]
-        lines.append([name, *cells])
+    against = means_of(first)
+    lines = [
+        [name, *(marked(own, other) for own, other in zip(means_of(name), against, strict=True))]
+        for name in found
+    ]
     return markdown_table([f"at {frame:,} frames", *tasks], lines, right_from=1)
 
 
