@@ -1,6 +1,7 @@
 """What tests share stands in tests/kit: no file takes anything from a test."""
 
 import ast
+import sys
 
 from utils import ROOT
 
@@ -40,6 +41,11 @@ def test_the_kit_imports_no_other_part_of_the_tests():
     for path in (TESTS / "kit").glob("*.py"):
         ours = {name for name in imported(path.read_text()) if name.startswith(("tests.", "."))}
         assert all(name.startswith("tests.kit") for name in ours), path.relative_to(ROOT)
+
+
+def test_no_file_of_the_kit_has_the_name_of_a_module_of_python():
+    """A script that is started from the kit would import it in that module's place."""
+    assert not {path.stem for path in (TESTS / "kit").glob("*.py")} & sys.stdlib_module_names
 
 
 def test_the_rule_sees_every_way_to_import_a_test():

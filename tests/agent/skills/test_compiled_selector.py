@@ -12,7 +12,7 @@ from agent.learners.compiled import Compiled
 from agent.learners.recorded import Rehearsed
 from agent.skills.selector_networks import entropy
 from tests.kit.learners import same_numbers as same
-from tests.kit.selectors import batch, release, source
+from tests.kit.small_selectors import batch, release, source
 
 RULES = ("selector", "selector_release")
 

@@ -17,7 +17,7 @@ from analysis.contextual import train
 from replay_buffer import ReplayBuffer
 from tests.kit.configs import composed
 from tests.kit.meta import MetaMemory, OnlyMeta, assert_scalars_on_meta
-from tests.kit.selectors import NETWORK, OBS, B, N, batch, release, source
+from tests.kit.small_selectors import NETWORK, OBS, B, N, batch, release, source
 from utils import Streams
 
 
