@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from agent.base import Objective
 from agent.keys import arguments
+from agent.learners.compiled import Compiled
 from agent.learners.ddpg import DDPG
 from agent.learners.ppo import PPO
 from agent.learners.surgery import SumGradients
@@ -142,3 +143,9 @@ def same_numbers(a, b, **tolerance):
             assert torch.equal(x, y)
         else:
             assert x == y
+
+
+class Traced(Compiled):
+    """torch.compile up to its graph, which then runs operator by operator."""
+
+    backend = "eager"

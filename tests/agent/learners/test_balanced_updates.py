@@ -5,13 +5,12 @@ import pytest
 import torch
 import yaml
 
-from agent.learners.compiled import Compiled
 from benchmarks.cost import updater
 from run.build import make_surgery
 from run.cli.words import options
 from tests.kit.cli import assert_same_run, table
 from tests.kit.configs import composed
-from tests.kit.learners import TWO, Tape, make_ddpg, task_and_negative
+from tests.kit.learners import TWO, Tape, Traced, make_ddpg, task_and_negative
 from tests.kit.meta import build, learn_twice
 from tests.kit.runs import stop_at, undocumented
 from utils import load_snapshot
@@ -21,12 +20,6 @@ HEADS = "learner.critic_heads=per_stream"
 ALL = (HEADS, "learner.surgery_scope=all")
 FULL = (*ALL, "surgery=famo", "balance=hold", "learner.reward_scale=per_stream")
 MAZE = ("domain=tree_maze", "skill_dim=3")
-
-
-class Traced(Compiled):
-    """torch.compile up to its graph, which then runs operator by operator."""
-
-    backend = "eager"
 
 
 def compiled_beside_plain(plain, traced, objectives, batches):

@@ -8,6 +8,7 @@ import torch
 from agent.learners.compiled import Capture, Compiled
 from agent.learners.recorded import Graphed
 from benchmarks.cost import AGENTS, updater
+from tests.kit.learners import Traced
 from tests.kit.learners import same_numbers as same
 
 
@@ -16,12 +17,6 @@ class Direct(Capture):
 
     def make(self, job, batches):
         return self.as_function(job, len(batches))
-
-
-class Traced(Compiled):
-    """torch.compile up to its graph, which then runs operator by operator."""
-
-    backend = "eager"
 
 
 def everything(update):

@@ -8,19 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from agent.learners.compiled import Compiled
 from agent.learners.recorded import Rehearsed
 from agent.skills.selector_networks import entropy
+from tests.kit.learners import Traced
 from tests.kit.learners import same_numbers as same
 from tests.kit.small_selectors import batch, release, source
 
 RULES = ("selector", "selector_release")
-
-
-class Traced(Compiled):
-    """torch.compile up to its graph, which then runs operator by operator."""
-
-    backend = "eager"
 
 
 def tape():
