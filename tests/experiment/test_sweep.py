@@ -435,3 +435,9 @@ def test_a_row_names_its_run_its_frame_and_why_it_failed(tmp_path):
     row = Row(run, "running")
     assert (row.name, row.progress) == ("pre-training AMPED, walker, seed 1", "60/120")
     assert Row(run, "waiting").progress == "" and Path(graph.log_of(run)).name == "seed_1.log"
+
+
+def test_the_hint_at_the_end_can_be_pasted_into_a_shell():
+    found = types.SimpleNamespace(figure={"kind": "scores"})
+    hint = sweep.table_hint(found, ["experiment=adapt_walker", "methods=scratch,scratch lr 3e-3"])
+    assert hint.endswith("experiment=adapt_walker 'methods=scratch,scratch lr 3e-3'")
