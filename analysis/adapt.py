@@ -3,10 +3,10 @@
 python -m analysis.adapt experiment=adapt_walker [key=value ...] [--out DIR] [--rows FILE.csv]
 
 Writes DIR/<experiment>.md (return at several frames, area under the curve, frames needed to reach what
-the first method has at its last frame, and which claims hold), its figure, and <experiment>.csv with a row
-per evaluation. Scores are divided by the expert's and averaged over tasks; intervals are rliable's
-stratified bootstrap over seeds. --rows adds the rows of an earlier CSV, so that runs of other machines
-and other days count too.
+the first method has at its last frame, which claims hold, and the answers to what the experiment's figure
+asks: experiment/asked.py), its figure, and <experiment>.csv with a row per evaluation. Scores are divided by
+the expert's and averaged over tasks; intervals are rliable's stratified bootstrap over seeds. --rows adds
+the rows of an earlier CSV, so that runs of other machines and other days count too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from analysis.frames.gathered import gather
 from analysis.frames.lines import fitting_lines, read_table
 from analysis.palette import CHANGES, colours
 from analysis.scores.aggregate import expert_scores, stacks
-from analysis.scores.claims import Mean, compared, established, interval, mean_of
+from analysis.scores.claims import Mean, compared, compared_to_all, established, interval, mean_of
 from analysis.scores.figures import save
 from analysis.scores.ways import Ways, contests, ranking_lines, rival_lines
 from analysis.text import markdown_table
+from experiment.asked import Asked, asked
 from experiment.definition import Experiment, load, names
 from experiment.rows import portable
 from records import Adapted
@@ -43,7 +44,7 @@ COLUMNS = list(Adapted.model_fields)
 KEYS = ["method", "task", "seed", "frame"]
 JUDGED = 10_000  # the frame at which claims are judged
 
-GREY = "#444444"  # what all are held against
+GREYS = ("#444444", "#888888", "#BBBBBB")  # what all are held against
 
 Stacks = dict[str, tuple[list[int], np.ndarray]]  # method -> frames, (seeds, tasks, frames)
 
@@ -166,15 +167,16 @@ def table(found: Stacks, first: str) -> str:
     return markdown_table(head, lines, right_from=1)
 
 
-def marked(own: Mean, other: Mean) -> str:
-    if established(own, other):
+def marked(own: Mean, others: Sequence[Mean]) -> str:
+    if all(established(own, other) for other in others):
         return f"**{own.value:.3f}**"
-    return f"_{own.value:.3f}_" if established(other, own) else f"{own.value:.3f}"
+    below = any(established(other, own) for other in others)
+    return f"_{own.value:.3f}_" if below else f"{own.value:.3f}"
 
 
-def task_table(found: Stacks, tasks: Sequence[str], first: str, frame: int) -> str:
+def task_table(found: Stacks, tasks: Sequence[str], against: Sequence[str], frame: int) -> str:
     """Normalised score of each task at one frame: mean over seeds, bold where it is established
-    above the first method's on that task, italic where it is established below it."""
+    above all of `against` on that task, italic where it is established below one of them."""
 
     def means_of(name: str) -> list[Mean]:
         scores = at(*found[name], frame)
@@ -183,18 +185,19 @@ def task_table(found: Stacks, tasks: Sequence[str], first: str, frame: int) -> s
             for i, task in enumerate(tasks)
         ]
 
-    against = means_of(first)
+    held = list(zip(*map(means_of, against), strict=True))  # by task
     lines = [
-        [name, *(marked(own, other) for own, other in zip(means_of(name), against, strict=True))]
+        [name, *(marked(own, others) for own, others in zip(means_of(name), held, strict=True))]
         for name in found
     ]
     return markdown_table([f"at {frame:,} frames", *tasks], lines, right_from=1)
 
 
-def panels(found: Stacks, ways: Ways) -> dict[str, dict[str, str]]:
+def panels(found: Stacks, ways: Ways, against: Sequence[str]) -> dict[str, dict[str, str]]:
     """title -> {method: colour}: a panel for the ways that one agent has alone, then one per way that
-    several agents have in common. The first method, which all are held against, is in each."""
-    first, *others = found
+    several agents have in common. What all are held against is in each."""
+    held = dict(zip(against, GREYS))
+    others = [name for name in found if name not in held]
     shared = {
         f"variant={way}": {agents[agent]: colour for agent, colour in colours(agents).items()}
         for way, agents in ways.items()
@@ -206,8 +209,8 @@ def panels(found: Stacks, ways: Ways) -> dict[str, dict[str, str]]:
     if len(rows) > 1:
         titles = [f"{title} {number}".strip() for number, title in enumerate(titles, 1)]
     own = {title: dict(zip(row, CHANGES)) for title, row in zip(titles, rows, strict=True)}
-    shown = {title: {first: GREY, **methods} for title, methods in {**own, **shared}.items()}
-    return shown or {"": {first: GREY}}
+    shown = {title: {**held, **methods} for title, methods in {**own, **shared}.items()}
+    return shown or {"": held}
 
 
 class Part(NamedTuple):
@@ -217,11 +220,12 @@ class Part(NamedTuple):
     text: str
     found: Stacks
     ways: Ways
+    against: list[str]
 
 
 def draw(parts: Sequence[Part], title: str) -> Figure:
     """Curves with bands: a row per part of the page, a panel per way of fine-tuning."""
-    shown = [panels(part.found, part.ways) for part in parts]
+    shown = [panels(part.found, part.ways, part.against) for part in parts]
     columns = max(map(len, shown))
     size = (1.0 + 4.2 * columns, 0.4 + 4.0 * len(parts))
     figure = Figure(figsize=size, layout="constrained")
@@ -247,7 +251,12 @@ def draw(parts: Sequence[Part], title: str) -> Figure:
 
 
 def part_of(
-    title: str, rows: pd.DataFrame, tasks: Sequence[str], order: Sequence[str], frame: int
+    title: str,
+    rows: pd.DataFrame,
+    tasks: Sequence[str],
+    order: Sequence[str],
+    wanted: Asked,
+    frame: int,
 ) -> tuple[Part | None, list[str]]:
     """What the rows say of these tasks, and in words what they lack; None without a method that has
     a seed with all of them."""
@@ -256,19 +265,29 @@ def part_of(
     if not found:
         return None, lacking
     first = next(iter(found))
+    against = [name for name in wanted.against if name in found] or [first]
     means = {name: mean_at(name, *found[name], frame) for name in found}
-    claims = [compared(means[name], means[first], f"at {frame:,} frames") for name in found]
+    where, held = f"at {frame:,} frames", [means[name] for name in against]
+    claims = [
+        f"{words} {compared(means[a], means[b], where)}"
+        for words, (a, b) in wanted.questions.items()
+        if a in found and b in found
+    ]
+    for name in found:
+        if name not in against:
+            claims += compared_to_all(means[name], held, where)
     ways = contests(rows[rows["method"].isin(list(found))])
     claims += [*rival_lines(ways, means), *ranking_lines(ways, means, tasks)]
     text = [
         *([f"## {title}"] if title else []),
         f"Mean over {', '.join(tasks)}, each divided by its expert's score, with 95 % intervals.",
         table(found, first),
-        f"Each task; against {first} on that task alone, bold is established above and italic below it.",
-        task_table(found, tasks, first, frame),
-        "\n".join(f"- {claim}" for claim in claims[1:]),
+        f"Each task; against {' and '.join(against)} on that task alone, bold is established above "
+        f"{'all of these and italic below one of them' if len(against) > 1 else 'and italic below it'}.",
+        task_table(found, tasks, against, frame),
+        "\n".join(f"- {claim}" for claim in claims),
     ]
-    return Part(title, "\n\n".join(text), found, ways), lacking
+    return Part(title, "\n\n".join(text), found, ways, against), lacking
 
 
 def page(
@@ -282,15 +301,16 @@ def page(
         if run.point["task"] not in tasks:
             tasks.append(run.point["task"])
     order = list(dict.fromkeys(run.method for run in experiment.finetunings))
+    wanted = asked(experiment.figure)
     several = len(domains) > 1
     parts, lacking = [], list(gaps)
     for domain, tasks in domains.items():
-        part, missing = part_of(domain if several else "", rows, tasks, order, frame)
+        part, missing = part_of(domain if several else "", rows, tasks, order, wanted, frame)
         parts += [part] if part else []
         lacking += [f"{domain}: {line}" for line in missing] if several else missing
     if several and len(parts) == len(domains):
         every_task = list(itertools.chain(*domains.values()))
-        part, _ = part_of(" and ".join(domains), rows, every_task, order, frame)
+        part, _ = part_of(" and ".join(domains), rows, every_task, order, wanted, frame)
         parts += [part] if part else []
     if not parts:
         raise UserError(f"no method has a seed with all tasks yet: {'; '.join(lacking)}")

@@ -22,6 +22,7 @@ import yaml
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from experiment.asked import check as check_asked
 from experiment.labels import label
 from experiment.runs import Run, as_word, finetuning, pretraining, tasks, tasks_of
 from experiment.shapes import SHAPES, as_list
@@ -284,6 +285,7 @@ def load(words: list[str], *, run_here: bool = True) -> Experiment:
     }
     figure = {**found["figure"], **drawn}
     plan = make_plan(found, given)
+    check_asked(figure, {**dict(map(make_method, found["methods"])), **plan.methods})
     try:
         runs, finetunings = make_runs(plan)
     except (HydraException, OmegaConfBaseException) as error:

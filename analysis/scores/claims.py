@@ -8,6 +8,7 @@ power 80 %). Intervals of three seeds alone are too hopeful; the second conditio
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,15 +80,21 @@ def established(a: Mean, b: Mean) -> bool:
 
 def sentence(a: Mean, b: Mean, where: str) -> str:
     """One claim in words, with its numbers."""
-    verdict = "established" if established(a, b) else "not established"
-    needed, have = seeds_needed(a.seeds, b.seeds), min(len(a.seeds), len(b.seeds))
+    return sentence_of_all(a, [b], where)
+
+
+def sentence_of_all(a: Mean, others: Sequence[Mean], where: str) -> str:
+    """The claim that A beats each of the others: established where it is against every one."""
+    verdict = "established" if all(established(a, b) for b in others) else "not established"
+    needs = [seeds_needed(a.seeds, b.seeds) for b in others]
+    have = min(len(each.seeds) for each in (a, *others))
     seeds = "seed" if have == 1 else "seeds"
-    need = f"over {MOST}" if needed is None else str(needed)
+    need = f"over {MOST}" if None in needs else str(max(n for n in needs if n is not None))
     if have < 2:
         need = f"at least {FEWEST}"
     return (
-        f"{a.name} beats {b.name} {where}: **{verdict}** ({interval(a)} against {interval(b)}; "
-        f"{have} {seeds}, {need} needed)"
+        f"{a.name} beats {' and '.join(b.name for b in others)} {where}: **{verdict}** "
+        f"({interval(a)} against {' and '.join(map(interval, others))}; {have} {seeds}, {need} needed)"
     )
 
 
@@ -95,6 +102,13 @@ def compared(one: Mean, other: Mean, where: str) -> str:
     """The claim that the larger of the two beats the smaller."""
     larger, smaller = sorted((one, other), key=lambda mean: mean.value, reverse=True)
     return sentence(larger, smaller, where)
+
+
+def compared_to_all(one: Mean, others: Sequence[Mean], where: str) -> list[str]:
+    """The claim that one beats all the others, where its mean is the largest; else a claim for each."""
+    if all(one.value > other.value for other in others):
+        return [sentence_of_all(one, others, where)]
+    return [compared(one, other, where) for other in others]
 
 
 def interval(mean: Mean) -> str:
