@@ -122,19 +122,33 @@ def test_each_way_that_agents_share_has_its_panel_and_the_first_method_is_in_all
         ("scratch", "a w", "b w", "a data", "b data", "selector"), (frames, stack)
     )
     shared = {"w": {"a": "a w", "b": "b w"}, "data": {"a": "a data", "b": "b data"}}
-    assert {title: list(methods) for title, methods in adapt.panels(found, shared).items()} == {
+
+    def shown(ways, against):
+        panels = adapt.panels(found, ways, against)
+        return {title: list(methods) for title, methods in panels.items()}
+
+    assert shown(shared, ["scratch"]) == {
         "ways of one agent": ["scratch", "selector"],
         "variant=w": ["scratch", "a w", "b w"],
         "variant=data": ["scratch", "a data", "b data"],
     }
-    assert list(adapt.panels(found, {})) == [""]
-    alone = {"scratch": found["scratch"]}
-    assert [list(methods) for methods in adapt.panels(alone, {}).values()] == [["scratch"]]
+    assert list(shown({}, ["scratch"])) == [""]
+    found = {"scratch": found["scratch"]}
+    assert shown({}, ["scratch"]) == {"": ["scratch"]}
+
+
+def test_all_that_a_claim_is_held_against_is_in_every_panel_in_greys_of_its_own():
+    found = dict.fromkeys(("one", "two", "a", "b"), ([0], np.zeros((2, 4, 1))))
+    panels = adapt.panels(found, {"w": {"a": "a", "b": "b"}}, ["one", "two"])
+    assert {title: list(methods) for title, methods in panels.items()} == {
+        "variant=w": ["one", "two", "a", "b"]
+    }
+    assert len(set(panels["variant=w"].values())) == 4
 
 
 def test_a_panel_has_no_more_curves_than_there_are_colours():
     names = ["scratch", *"abcdefgh"]
-    shown = adapt.panels(dict.fromkeys(names, ([0], np.zeros((2, 4, 1)))), {})
+    shown = adapt.panels(dict.fromkeys(names, ([0], np.zeros((2, 4, 1)))), {}, ["scratch"])
     assert {title: list(methods) for title, methods in shown.items()} == {
         "1": ["scratch", *"abcdef"],
         "2": ["scratch", *"gh"],
@@ -250,7 +264,7 @@ def of_domain(domain, heights):
 
 
 def test_a_page_of_two_domains_has_a_part_for_each_and_one_for_all_tasks(tmp_path):
-    experiment = load(["experiment=urlb_laptop", f"run_root={tmp_path}"])
+    experiment = load(["experiment=urlb_laptop", "seed=1", f"run_root={tmp_path}"])
     walker = of_domain("walker", {"scratch": 0.2, "amped reuse": 0.8})
     quadruped = of_domain("quadruped", {"scratch": 0.4, "amped reuse": 0.1})
     text, parts = adapt.page(experiment, pd.concat([walker, quadruped]), [], 10_000)
@@ -267,3 +281,30 @@ def test_a_page_of_two_domains_has_a_part_for_each_and_one_for_all_tasks(tmp_pat
     text, (part,) = adapt.page(experiment, pd.concat([walker, begun]), [], 10_000)
     assert part.title == "walker"
     assert "quadruped: scratch: left out, no seed has every task" in text
+
+
+def test_a_claim_against_scratch_must_hold_against_both_of_its_rates(tmp_path):
+    experiment = load(["experiment=urlb_laptop", "seed=1", f"run_root={tmp_path}"])
+    heights = {
+        "scratch": 0.2,
+        "scratch lr 3e-3": 0.5,
+        "amped paper": 0.3,
+        "amped selector": 0.4,
+        "amped reuse": 0.8,
+    }
+    _, (part,) = adapt.page(experiment, of_domain("walker", heights), [], 10_000)
+    assert part.against == ["scratch", "scratch lr 3e-3"]
+    claims = [line.removeprefix("- ") for line in part.text.splitlines() if " beats " in line]
+    for claim in (
+        "amped reuse beats scratch and scratch lr 3e-3 at 10,000 frames: **established**",
+        "amped paper beats scratch at 10,000 frames: **established**",
+        "scratch lr 3e-3 beats amped paper at 10,000 frames: **established**",
+        "Does the selector help? amped selector beats amped paper at 10,000 frames: **established**",
+    ):
+        assert sum(line.startswith(claim) for line in claims) == 1, claim
+    assert not any(
+        line.startswith("Is AMPED ahead of CIC") for line in claims
+    )  # nothing of CIC yet
+    # Each task: bold above both, italic below one of them.
+    rows = {line.split(" | ")[0].strip("| "): line for line in part.text.splitlines()}
+    assert "| **0.802** |" in rows["amped reuse"] and "| _0.302_ |" in rows["amped paper"]

@@ -83,3 +83,27 @@ def test_a_sentence_says_what_is_known_and_what_is_needed():
     single = mean("A", [0.9], math.nan, math.nan)
     assert "not established" in claims.sentence(single, bad, "here")
     assert "1 seed, at least 3 needed" in claims.sentence(single, bad, "here")
+
+
+def test_a_claim_about_several_is_as_weak_as_the_weakest_of_them():
+    best = mean("A", [0.9, 0.91, 0.92], 0.89, 0.93)
+    low, near = (mean("B", [0.1, 0.11, 0.12], 0.09, 0.13), mean("C", [0.7, 0.9, 1.0], 0.7, 1.0))
+    assert claims.compared_to_all(best, [low], "here") == [claims.sentence(best, low, "here")]
+    (both,) = claims.compared_to_all(best, [low, near], "here")
+    assert both.startswith(
+        "A beats B and C here: **not established** (0.910 [0.890, 0.930] against "
+    )
+    needed = claims.seeds_needed(best.seeds, near.seeds)
+    assert both.endswith(f"; 3 seeds, {needed} needed)") and needed > 3
+    (both,) = claims.compared_to_all(best, [low, low._replace(name="D")], "here")
+    assert both.startswith("A beats B and D here: **established**")
+
+
+def test_between_two_there_is_a_claim_against_each():
+    a, low, high = (
+        mean(n, [x, x + 0.01, x + 0.02], x, x + 0.02) for n, x in zip("ABC", (0.5, 0.1, 0.9))
+    )
+    assert claims.compared_to_all(a, [low, high], "here") == [
+        claims.sentence(a, low, "here"),
+        claims.sentence(high, a, "here"),
+    ]
