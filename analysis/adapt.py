@@ -17,20 +17,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
-import numpy as np
 import pandas as pd
 
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
-from analysis.frames.gathered import gather
+from analysis.frames.gathered import gather, ranges
 from analysis.frames.lines import fitting_lines, read_table
 from analysis.palette import CHANGES, colours
+from analysis.scores.adapted import Stacks, mean_at, table, task_table
 from analysis.scores.aggregate import expert_scores, stacks
-from analysis.scores.claims import Mean, compared, compared_to_all, established, interval, mean_of
+from analysis.scores.claims import compared, compared_to_all
 from analysis.scores.figures import save
 from analysis.scores.ways import Ways, contests, ranking_lines, rival_lines
-from analysis.text import markdown_table
 from experiment.asked import Asked, asked
 from experiment.definition import Experiment, load, names
 from experiment.rows import portable
@@ -46,8 +45,6 @@ JUDGED = 10_000  # the frame at which claims are judged
 
 GREYS = ("#444444", "#888888", "#BBBBBB")  # what all are held against
 
-Stacks = dict[str, tuple[list[int], np.ndarray]]  # method -> frames, (seeds, tasks, frames)
-
 
 # --------------------------------------------------------------------------------------------- rows
 
@@ -58,10 +55,10 @@ def protocol_of(config: dict[str, Any]) -> str:
     return config["adapt"]["name"]
 
 
-def rows_of(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
-    """A row per evaluation of the finished fine-tunings, and in words what is missing."""
-    found = gather(experiment)
-    evaluations = found.evaluations[found.evaluations["phase"] == "finetune"]
+def rows_of(experiment: Experiment) -> pd.DataFrame:
+    """A row per evaluation of the finished fine-tunings."""
+    evaluations = gather(experiment).evaluations
+    evaluations = evaluations[evaluations["phase"] == "finetune"]
     before = {run.path: run.config["num_train_frames"] for run in experiment.runs}
     runs = {run.command: run for run in experiment.finetunings}
     rows = []
@@ -79,7 +76,7 @@ def rows_of(experiment: Experiment) -> tuple[pd.DataFrame, list[str]]:
                 "command": portable(row["command"]),
             }
         )
-    return pd.DataFrame(rows, columns=COLUMNS), found.gaps
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def read_rows(path: Path) -> pd.DataFrame:
@@ -103,94 +100,7 @@ def merged(rows: pd.DataFrame, earlier: Path | None) -> pd.DataFrame:
     return table.drop_duplicates(KEYS).sort_values(KEYS, ignore_index=True)
 
 
-# ----------------------------------------------------------------------------------------- measures
-
-
-def area(curves: np.ndarray, frames: Sequence[int]) -> np.ndarray:
-    """Mean height of curves (..., frames) between the first and the last frame (trapezia)."""
-    return np.trapezoid(curves, frames, axis=-1) / (frames[-1] - frames[0])
-
-
-def frames_to_reach(curve: np.ndarray, frames: Sequence[int], level: float) -> float:
-    """Where a curve first reaches the level, straight between evaluations; NaN if it never does."""
-    for i, height in enumerate(curve):
-        if height < level:
-            continue
-        if i == 0:
-            return float(frames[0])
-        rise = (level - curve[i - 1]) / (height - curve[i - 1])
-        return float(frames[i - 1] + rise * (frames[i] - frames[i - 1]))
-    return float("nan")
-
-
-def at(frames: Sequence[int], stack: np.ndarray, frame: int) -> np.ndarray:
-    """The scores at one frame, (seeds, tasks)."""
-    if frame not in frames:
-        raise UserError(
-            f"no evaluation at frame {frame}; there are {', '.join(map(str, frames))}: give --frame"
-        )
-    return stack[:, :, list(frames).index(frame)]
-
-
-def mean_at(name: str, frames: Sequence[int], stack: np.ndarray, frame: int) -> Mean:
-    return mean_of(name, at(frames, stack, frame), "adapt", name, str(frame))
-
-
-def area_of(name: str, frames: Sequence[int], stack: np.ndarray) -> Mean:
-    return mean_of(name, area(stack, frames), "area", name)  # of (seeds, tasks)
-
-
 # --------------------------------------------------------------------------------------------- page
-
-
-def table(found: Stacks, first: str) -> str:
-    """A row per method: the mean over tasks at every frame, the area, the frames that it needs to
-    reach the last mean of the first method."""
-    frames, stack = found[first]
-    level = stack.mean((0, 1))[-1]
-    head = ["", *(f"{frame:,}" for frame in frames), "area", f"frames to {level:.3f}", "seeds"]
-    lines = []
-    for name, (own, values) in found.items():
-        cells = [
-            interval(mean_at(name, own, values, frame)) if frame in own else "" for frame in frames
-        ]
-        reached = frames_to_reach(values.mean((0, 1)), own, level)
-        lines.append(
-            [
-                name,
-                *cells,
-                interval(area_of(name, own, values)),
-                "never" if np.isnan(reached) else f"{reached:,.0f}",
-                str(len(values)),
-            ]
-        )
-    return markdown_table(head, lines, right_from=1)
-
-
-def marked(own: Mean, others: Sequence[Mean]) -> str:
-    if all(established(own, other) for other in others):
-        return f"**{own.value:.3f}**"
-    below = any(established(other, own) for other in others)
-    return f"_{own.value:.3f}_" if below else f"{own.value:.3f}"
-
-
-def task_table(found: Stacks, tasks: Sequence[str], against: Sequence[str], frame: int) -> str:
-    """Normalised score of each task at one frame: mean over seeds, bold where it is established
-    above all of `against` on that task, italic where it is established below one of them."""
-
-    def means_of(name: str) -> list[Mean]:
-        scores = at(*found[name], frame)
-        return [
-            mean_of(name, scores[:, [i]], "adapt", name, task, str(frame))
-            for i, task in enumerate(tasks)
-        ]
-
-    held = list(zip(*map(means_of, against), strict=True))  # by task
-    lines = [
-        [name, *(marked(own, others) for own, others in zip(means_of(name), held, strict=True))]
-        for name in found
-    ]
-    return markdown_table([f"at {frame:,} frames", *tasks], lines, right_from=1)
 
 
 def panels(found: Stacks, ways: Ways, against: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -243,7 +153,7 @@ def draw(parts: Sequence[Part], title: str) -> Figure:
                 xlabel="frames of the task", title=", ".join(filter(None, (part.title, panel)))
             )
             axes.set_ylim(bottom=0)
-            axes.legend(loc="upper left", fontsize="x-small", frameon=False)
+            axes.legend(loc="best", fontsize="x-small", frameon=False)
         for axes in row[len(across) :]:
             axes.set_visible(False)
         row[0].set_ylabel("mean score / expert's")
@@ -290,9 +200,35 @@ def part_of(
     return Part(title, "\n\n".join(text), found, ways, against), lacking
 
 
-def page(
-    experiment: Experiment, rows: pd.DataFrame, gaps: list[str], frame: int
-) -> tuple[str, list[Part]]:
+def so_far(experiment: Experiment, rows: pd.DataFrame) -> list[str]:
+    """A line: how much of the experiment has its rows, and which seeds have all of theirs. None where
+    nothing is missing."""
+    last = rows.groupby(["method", "task", "seed"])["frame"].max().to_dict()
+    runs: dict[str, dict[int, list[bool]]] = {}
+    for run in experiment.finetunings:
+        seed, end = run.config["seed"], run.config["num_train_frames"]
+        done = last.get((run.method, run.point["task"], seed), -1) >= end
+        runs.setdefault(run.config["domain"]["name"], {}).setdefault(seed, []).append(done)
+    done = [each for seeds in runs.values() for some in seeds.values() for each in some]
+    if all(done):
+        return []
+    whole = (
+        f"{domain} {ranges([seed for seed in seeds if all(seeds[seed])]) or 'none'}"
+        for domain, seeds in runs.items()
+    )
+    return [f"{sum(done)} of {len(done)} fine-tunings are done, whole seeds: {', '.join(whole)}"]
+
+
+def together(lines: Sequence[str]) -> list[str]:
+    """Lines of the form "who: what", with all of whom the same is said in one."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        who, _, what = line.rpartition(": ")
+        found.setdefault(what, []).append(who)
+    return [f"{', '.join(who)}: {what}" for what, who in found.items()]
+
+
+def page(experiment: Experiment, rows: pd.DataFrame, frame: int) -> tuple[str, list[Part]]:
     """The Markdown page and its parts: one per domain, and one over all tasks where there are
     several domains."""
     domains: dict[str, list[str]] = {}
@@ -303,11 +239,12 @@ def page(
     order = list(dict.fromkeys(run.method for run in experiment.finetunings))
     wanted = asked(experiment.figure)
     several = len(domains) > 1
-    parts, lacking = [], list(gaps)
+    parts, lacking = [], so_far(experiment, rows)
     for domain, tasks in domains.items():
         part, missing = part_of(domain if several else "", rows, tasks, order, wanted, frame)
         parts += [part] if part else []
-        lacking += [f"{domain}: {line}" for line in missing] if several else missing
+        missing = together(missing)
+        lacking += [f"{domain}, {line}" for line in missing] if several else missing
     if several and len(parts) == len(domains):
         every_task = list(itertools.chain(*domains.values()))
         part, _ = part_of(" and ".join(domains), rows, every_task, order, wanted, frame)
@@ -324,9 +261,8 @@ def run(words: list[str], out: Path, earlier: Path | None, frame: int) -> None:
     experiment = load(words, run_here=False)
     if not experiment.finetunings:
         raise UserError(f"experiment={experiment.name} has no fine-tunings to compare")
-    rows, gaps = rows_of(experiment)
-    rows = merged(rows, earlier)
-    text, parts = page(experiment, rows, gaps if earlier is None else [], frame)
+    rows = merged(rows_of(experiment), earlier)
+    text, parts = page(experiment, rows, frame)
     write_text(out / f"{experiment.name}.csv", rows.to_csv(index=False, lineterminator="\n"))
     write_text(out / f"{experiment.name}.md", text)
     save(draw(parts, experiment.title.partition(",")[0]), out / experiment.name)

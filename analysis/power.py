@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.adapt import JUDGED, mean_at, read_rows
+from analysis.adapt import JUDGED, read_rows
+from analysis.scores.adapted import mean_at
 from analysis.scores.aggregate import stacks
 from analysis.scores.claims import sentence
 from run.cli.console import Parser

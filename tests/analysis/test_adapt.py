@@ -9,20 +9,21 @@ import pytest
 import yaml
 
 from analysis import adapt, power
-from analysis.scores import ways
+from analysis.scores import adapted, ways
 from analysis.scores.aggregate import stacks
 from analysis.scores.claims import seeds_needed
 from experiment.definition import load
 from experiment.runs import tasks_of
 from run.cli.console import LEFT_OUT
 from tests.kit.data_attacks import CELLS, TABLES
+from utils import UserError
 
 FRAMES = [0, 40, 80]
 
 
 def test_the_area_is_the_mean_height_of_the_curve():
-    assert adapt.area(np.array([0.0, 1.0, 1.0]), [0, 10, 30]) == pytest.approx((5 + 20) / 30)
-    assert adapt.area(np.full((2, 3, 4), 0.7), [0, 5, 10, 30]) == pytest.approx(
+    assert adapted.area(np.array([0.0, 1.0, 1.0]), [0, 10, 30]) == pytest.approx((5 + 20) / 30)
+    assert adapted.area(np.full((2, 3, 4), 0.7), [0, 5, 10, 30]) == pytest.approx(
         np.full((2, 3), 0.7)
     )
 
@@ -31,12 +32,12 @@ def test_the_area_is_the_mean_height_of_the_curve():
     ("level", "frame"), [(0.0, 0), (0.5, 5), (1.0, 10), (1.5, 15), (2.0, 20), (2.1, np.nan)]
 )
 def test_frames_to_reach_a_level_are_read_off_the_straight_line_between_evaluations(level, frame):
-    found = adapt.frames_to_reach(np.array([0.0, 1.0, 2.0]), [0, 10, 20], level)
+    found = adapted.frames_to_reach(np.array([0.0, 1.0, 2.0]), [0, 10, 20], level)
     np.testing.assert_equal(found, float(frame))
 
 
 def test_a_curve_that_falls_again_has_reached_the_level_where_it_first_did():
-    assert adapt.frames_to_reach(np.array([0.0, 2.0, 0.0]), [0, 10, 20], 1.0) == 5.0
+    assert adapted.frames_to_reach(np.array([0.0, 2.0, 0.0]), [0, 10, 20], 1.0) == 5.0
 
 
 def made_rows(scores):
@@ -81,7 +82,7 @@ def alike(heights, way="reuse", seeds=(1, 2, 3)):
 def judged(rows):
     """The lines of a page about agents that were fine-tuned alike."""
     found, _ = stacks(rows.rename(columns={"normalised": "score"}), WALKER, normalize=False)
-    means = {name: adapt.mean_at(name, *found[name], 10_000) for name in found}
+    means = {name: adapted.mean_at(name, *found[name], 10_000) for name in found}
     agents = ways.contests(rows)
     return ways.rival_lines(agents, means), ways.ranking_lines(agents, means, WALKER)
 
@@ -267,7 +268,7 @@ def test_a_page_of_two_domains_has_a_part_for_each_and_one_for_all_tasks(tmp_pat
     experiment = load(["experiment=urlb_laptop", "seed=1", f"run_root={tmp_path}"])
     walker = of_domain("walker", {"scratch": 0.2, "amped reuse": 0.8})
     quadruped = of_domain("quadruped", {"scratch": 0.4, "amped reuse": 0.1})
-    text, parts = adapt.page(experiment, pd.concat([walker, quadruped]), [], 10_000)
+    text, parts = adapt.page(experiment, pd.concat([walker, quadruped]), 10_000)
     assert [part.title for part in parts] == ["walker", "quadruped", "walker and quadruped"]
     one, two, both = (part.text for part in parts)
     assert "amped reuse beats scratch" in one and "| **0.802** |" in one
@@ -278,9 +279,9 @@ def test_a_page_of_two_domains_has_a_part_for_each_and_one_for_all_tasks(tmp_pat
 
     # One domain is done, of the other a method lacks a task.
     begun = quadruped[(quadruped["method"] == "scratch") & (quadruped["task"] != "quadruped_run")]
-    text, (part,) = adapt.page(experiment, pd.concat([walker, begun]), [], 10_000)
+    text, (part,) = adapt.page(experiment, pd.concat([walker, begun]), 10_000)
     assert part.title == "walker"
-    assert "quadruped: scratch: left out, no seed has every task" in text
+    assert "quadruped, scratch: left out, no seed has every task" in text
 
 
 def test_a_claim_against_scratch_must_hold_against_both_of_its_rates(tmp_path):
@@ -292,7 +293,7 @@ def test_a_claim_against_scratch_must_hold_against_both_of_its_rates(tmp_path):
         "amped selector": 0.4,
         "amped reuse": 0.8,
     }
-    _, (part,) = adapt.page(experiment, of_domain("walker", heights), [], 10_000)
+    _, (part,) = adapt.page(experiment, of_domain("walker", heights), 10_000)
     assert part.against == ["scratch", "scratch lr 3e-3"]
     claims = [line.removeprefix("- ") for line in part.text.splitlines() if " beats " in line]
     for claim in (
@@ -308,3 +309,25 @@ def test_a_claim_against_scratch_must_hold_against_both_of_its_rates(tmp_path):
     # Each task: bold above both, italic below one of them.
     rows = {line.split(" | ")[0].strip("| "): line for line in part.text.splitlines()}
     assert "| **0.802** |" in rows["amped reuse"] and "| _0.302_ |" in rows["amped paper"]
+
+
+def test_a_page_says_how_much_of_the_study_is_there(tmp_path):
+    words = ["experiment=adapt_walker", "methods=[scratch,random data]", "seed=1,2,4"]
+    experiment = load([*words, f"run_root={tmp_path}"])
+    rows = of_domain("walker", {"scratch": 0.2, "random data": 0.4})  # seeds 1 to 3
+    assert adapt.so_far(experiment, rows) == [
+        "16 of 24 fine-tunings are done, whole seeds: walker 1-2"
+    ]
+    unfinished = rows["frame"].eq(10_000) & rows["seed"].eq(2) & rows["task"].eq("walker_run")
+    text, _ = adapt.page(experiment, rows[~unfinished], 5000)
+    assert "Missing: 14 of 24 fine-tunings are done, whole seeds: walker 1" in text
+    done = load([*words[:2], "seed=1,2,3", f"run_root={tmp_path}"])
+    assert adapt.so_far(done, rows) == [] and "Missing" not in adapt.page(done, rows, 10_000)[0]
+    with pytest.raises(
+        UserError, match=r"no method .* 0 of 24 fine-tunings are done, .*: walker none"
+    ):
+        adapt.page(experiment, rows[:0], 10_000)
+
+
+def test_of_whom_the_same_is_missing_stands_in_one_line():
+    assert adapt.together(["a: x", "b seed 1: no t", "c: x"]) == ["a, c: x", "b seed 1: no t"]
