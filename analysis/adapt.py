@@ -137,7 +137,8 @@ def draw(parts: Sequence[Part], title: str) -> Figure:
     """Curves with bands: a row per part of the page, a panel per way of fine-tuning."""
     shown = [panels(part.found, part.ways, part.against) for part in parts]
     columns = max(map(len, shown))
-    size = (1.0 + 4.2 * columns, 0.4 + 4.0 * len(parts))
+    lines = max((len(methods) + 1) // 2 for across in shown for methods in across.values())
+    size = (1.0 + 4.2 * columns, 0.4 + (4.0 + 0.17 * lines) * len(parts))
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title)
     grid = figure.subplots(len(parts), columns, sharey="row", squeeze=False)
@@ -153,7 +154,13 @@ def draw(parts: Sequence[Part], title: str) -> Figure:
                 xlabel="frames of the task", title=", ".join(filter(None, (part.title, panel)))
             )
             axes.set_ylim(bottom=0)
-            axes.legend(loc="best", fontsize="x-small", frameon=False)
+            axes.legend(
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.13),
+                ncols=2,
+                fontsize="x-small",
+                frameon=False,
+            )
         for axes in row[len(across) :]:
             axes.set_visible(False)
         row[0].set_ylabel("mean score / expert's")
